@@ -5,14 +5,25 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from graphlib import TopologicalSorter
+from multiprocessing import get_context
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from diagnose import analyses, schema
+from diagnose import analyses, assets, engine, ingest, schema, selection, summary
+from diagnose.findings import Diagnosis
 from diagnose.schema import Tables, TableSchema
+from diagnose.selection import Selection
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes read so far, bytes in all), as they lie on disk."""
+
+WORTH_A_PROCESS_BYTES = 4 << 20
+"""Below this many bytes on disk, starting worker processes costs more than it saves (0.5 s each)."""
 
 
 class Analysis(NamedTuple):
@@ -44,15 +55,96 @@ def discover() -> dict[str, Analysis]:
     return found
 
 
-def derive(tables: Tables) -> Tables:
+def read(paths: Sequence[str], workers: int | None = None, progress: Progress | None = None) -> Tables:
+    """Ingested tables of all `paths` (files, folders, globs, archives, s3:// and gs:// addresses).
+
+    A file that cannot be used is a row of `files` and `quality`, not an error.
+    `workers`: processes for several large files; default one per core.
+    """
+    sources, unusable = ingest.expand(list(paths))
+    total = sum(s.size_bytes for s in sources)
+    if len(sources) > 1 and workers != 1 and total >= WORTH_A_PROCESS_BYTES:
+        parts = _read_in_processes(sources, workers, total, progress)
+    else:
+        parts = [_read_one(s, total, progress, done) for s, done in _with_offsets(sources)]
+    return ingest.merge(parts, unusable)
+
+
+def _with_offsets(sources: Iterable[ingest.Source]) -> Iterable[tuple[ingest.Source, int]]:
+    done = 0
+    for source in sources:
+        yield source, done
+        done += source.size_bytes
+
+
+def _read_one(source: ingest.Source, total: int, progress: Progress | None, done: int) -> Tables:
+    if progress is not None:
+        seen = done
+
+        def consumed(count: int) -> None:
+            nonlocal seen
+            seen += count
+            progress(min(seen, total), total)
+
+        source.progress = consumed
+    return ingest.read(source)
+
+
+def _read_in_processes(
+    sources: list[ingest.Source], workers: int | None, total: int, progress: Progress | None
+) -> list[Tables]:
+    parts, done = [], 0
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for source, part in zip(sources, pool.map(ingest.read, sources), strict=True):
+            parts.append(part)
+            done += source.size_bytes
+            if progress is not None:
+                progress(done, total)
+    return parts
+
+
+def derive(tables: Tables, selected: Selection = selection.EVERYTHING) -> Tables:
     """`tables` plus every derived table whose inputs exist, computed in dependency order."""
     known = discover()
     order = TopologicalSorter({a.name: {*a.needs, *a.optional} for a in known.values()}).static_order()
-    result = dict(tables)
+    result = selection.of_ranks(tables, selected)
     for analysis in (known[name] for name in order if name in known):
         if not all(need in result for need in analysis.needs):
             continue
         given = {name: result[name] for name in (*analysis.needs, *analysis.optional) if name in result}
-        result[analysis.name] = analysis.function(**given)
-        schema.check(analysis.name, result[analysis.name], analysis.schema)
+        derived = analysis.function(**given)
+        schema.check(analysis.name, derived, analysis.schema)
+        result[analysis.name] = selection.of_steps(analysis.name, derived, selected)
     return result
+
+
+def rules(folders: Sequence[str | Path] = ()) -> list[engine.Rule]:
+    """The rules that ship with `diagnose`, and those of the user's `folders`."""
+    return engine.load_rules([assets.folder("rules"), *map(Path, folders)])
+
+
+def run(
+    paths: Sequence[str | Path] | str | Path,
+    job: str | Path | None = None,
+    *,
+    selected: Selection = selection.EVERYTHING,
+    rule_folders: Sequence[str | Path] = (),
+    overrides: dict[str, str] | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Diagnose the inputs at `paths` (one path or several); `job` is a job.toml with facts they do not carry.
+
+    `selected`: ranks and steps to look at (`diagnose.Selection`). `rule_folders`: rules of your own.
+    `overrides`: {"rule.param": value}. `progress`: called with (bytes read, bytes in all).
+    Raises UsageError for a path that does not exist or an override that names nothing, RuleError for a bad rule.
+    """
+    given = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    if job is not None:
+        given.append(job)
+    checked = rules(rule_folders)
+    tables = derive(read([str(p) for p in given], workers, progress), selected)
+    outcomes = engine.evaluate(checked, tables, overrides or {})
+    return summary.summarise(
+        tables, outcomes, engine.symptoms(outcomes, tables), engine.questions(outcomes, tables)
+    )

@@ -1,0 +1,44 @@
+"""The command line: one module per command; the only place that catches DiagnoseError and chooses exit codes.
+
+Exit codes: 0 diagnosed; 1 a finding at or above `--fail-on`; 2 usage error or nothing usable; 3 with `--strict`
+when some input was unusable. Heavy imports sit inside the commands, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from diagnose.cli import lint, query, rules, run
+from diagnose.cli._version import show_version
+from diagnose.errors import DiagnoseError
+
+app = typer.Typer(
+    name="diagnose",
+    help="Where the step time and the memory of a distributed training job went, why, and what to change first.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with:  diagnose run trace.json.gz",
+)
+app.callback()(show_version)
+for _module in (run, lint, query, rules):
+    app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
+
+
+def main() -> None:
+    """Entry point of the `diagnose` command."""
+    try:
+        app()
+    except DiagnoseError as error:
+        print(f"diagnose: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # `diagnose query ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except KeyboardInterrupt:
+        print("diagnose: interrupted", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,28 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python
+
+.PHONY: help check lint types imports test bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
+
+check: lint types imports test ## everything CI runs
+
+lint: ## style of all code
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+
+types: ## static types of the package
+	$(PYTHON) -m mypy
+
+imports: ## the layers import in one direction only
+	lint-imports
+
+test: ## tests, in parallel
+	$(PYTHON) -m pytest -n auto --dist loadfile
+
+bench: ## side by side with HolisticTraceAnalysis (installs it into its own environment)
+	$(PYTHON) benchmarks/ingest.py
+
+clean: ## remove what builds and tests left
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis diagnose-report benchmarks/.work

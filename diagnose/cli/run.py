@@ -1,0 +1,110 @@
+"""`diagnose run`: the whole diagnosis."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diagnose.cli._options import Paths, Quiet, Ranks, Steps, Strict, Workers
+from diagnose.errors import UsageError
+
+if TYPE_CHECKING:
+    from diagnose.findings import Diagnosis
+
+DEFAULT_FOLDER = Path("diagnose-report")
+
+
+class FailOn(StrEnum):
+    """Lowest severity that makes the exit code 1."""
+
+    warning = "warning"
+    critical = "critical"
+
+
+def command(
+    paths: Paths,
+    job: Annotated[
+        Path | None,
+        typer.Option(help="job.toml with facts the files do not carry (layout, model, cluster).", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Folder for report.html and diagnosis.json.", show_default=str(DEFAULT_FOLDER)
+        ),
+    ] = None,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the diagnosis as JSON (- for stdout).", show_default=False)
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the HTML report here.", show_default=False)
+    ] = None,
+    steps: Steps = None,
+    ranks: Ranks = None,
+    rules: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="Rules of your own, added to ours.", show_default=False)
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Change a rule's threshold.", show_default=False),
+    ] = None,
+    fail_on: Annotated[
+        FailOn | None, typer.Option(help="Exit with 1 on a finding this severe or worse.", show_default=False)
+    ] = None,
+    workers: Workers = None,
+    strict: Strict = False,
+    quiet: Quiet = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="List every finding and every skipped rule.")] = False,
+) -> None:
+    """Diagnose a slow job from its traces: verdict, JSON and a self-contained HTML report.
+
+    Without -o, --json or --html the report goes to diagnose-report/.
+    """
+    from diagnose import pipeline, selection
+    from diagnose.cli import _outputs, _progress
+
+    chosen = selection.parse(ranks, steps)
+    with _progress.reading(quiet) as progress:
+        diagnosis = pipeline.run(
+            paths,
+            job,
+            selected=chosen,
+            rule_folders=rules or (),
+            overrides=_overrides(set_ or []),
+            workers=workers,
+            progress=progress,
+        )
+    _outputs.print_unusable(diagnosis)
+    if not _outputs.usable(diagnosis):
+        raise typer.Exit(2)
+    folder = output or (None if json or html else DEFAULT_FOLDER)
+    written = _outputs.write(diagnosis, folder, json, html)
+    if not quiet:
+        _outputs.summary(diagnosis, written, to_stderr=json == "-", verbose=verbose)
+    raise typer.Exit(_exit_code(diagnosis, fail_on, strict))
+
+
+def _overrides(pairs: list[str]) -> dict[str, str]:
+    result = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or "." not in key:
+            raise UsageError(f"--set {pair}: expected RULE.PARAM=VALUE, such as comm-share.min_share_ratio=0.1")
+        result[key.strip()] = value.strip()
+    return result
+
+
+def _exit_code(diagnosis: Diagnosis, fail_on: FailOn | None, strict: bool) -> int:
+    from diagnose.findings import SEVERITIES
+
+    if strict and any(i["status"] == "unusable" for i in diagnosis.inputs):
+        return 3
+    if fail_on is None:
+        return 0
+    least = SEVERITIES.index(fail_on.value)
+    return int(any(SEVERITIES.index(f.severity) >= least for f in diagnosis.findings))
+
+

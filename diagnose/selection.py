@@ -1,0 +1,71 @@
+"""Which ranks and steps the user wants to look at, applied to tables."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diagnose.errors import UsageError
+from diagnose.schema import Tables
+
+
+class Selection(NamedTuple):
+    """Ranks to keep (None: all) and step numbers to keep, both ends in (None: all)."""
+
+    ranks: frozenset[int] | None = None
+    steps: tuple[int, int] | None = None
+
+
+EVERYTHING = Selection()
+
+_WITHOUT_RANK = ("files", "quality", "settings")
+"""Kept whole: they describe the inputs, not the selected part."""
+
+
+def parse(ranks: str | None, steps: str | None) -> Selection:
+    """Selection from `--ranks 0,4-7` and `--steps 3:5`. Raises UsageError on anything else."""
+    return Selection(_ranks(ranks) if ranks else None, _steps(steps) if steps else None)
+
+
+def _ranks(text: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.split(","):
+        low, _, high = part.strip().partition("-")
+        if not low.isdecimal() or (high and not high.isdecimal()) or int(high or low) < int(low):
+            raise UsageError(f"--ranks {text}: expected numbers and ranges such as 0,4-7")
+        found.update(range(int(low), int(high or low) + 1))
+    return frozenset(found)
+
+
+def _steps(text: str) -> tuple[int, int]:
+    low, colon, high = text.partition(":")
+    if not (low.isdecimal() and (high.isdecimal() or not colon)) or (colon and int(high) < int(low)):
+        raise UsageError(f"--steps {text}: expected one step or a range such as 3:5 (both ends in)")
+    return int(low), int(high) if colon else int(low)
+
+
+def of_ranks(tables: Tables, selected: Selection) -> Tables:
+    """`tables` with only the rows of the selected ranks."""
+    if selected.ranks is None:
+        return dict(tables)
+    wanted = pa.array(sorted(selected.ranks), pa.int32())
+    return {
+        name: table.filter(pc.is_in(table["rank"], wanted))
+        if "rank" in table.column_names and name not in _WITHOUT_RANK
+        else table
+        for name, table in tables.items()
+    }
+
+
+def of_steps(name: str, table: pa.Table, selected: Selection) -> pa.Table:
+    """A derived table with only the rows of the selected steps.
+
+    Only `steps` and `kernels` are cut: everything after them is computed from what they hold, so the window
+    becomes the selected part and parts still sum.
+    """
+    if selected.steps is None or name not in ("steps", "kernels"):
+        return table
+    low, high = selected.steps
+    return table.filter(pc.and_(pc.greater_equal(table["step"], low), pc.less_equal(table["step"], high)))
