@@ -72,6 +72,8 @@ class Outcome:
     status: str
     reason: str
     findings: tuple[Finding, ...] = ()
+    decides: bool = False
+    """Whether the rule's `clear` counts for its symptom."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,13 @@
+"""Rules: read them, run them in a sandbox, and turn what they return into answers.
+
+A rule is a SELECT that returns its offenders, so no row means clear. The engine knows tables by name only: which
+analysis fills them is the pipeline's business.
+"""
+
+from diagnose.engine.evaluate import bind, evaluate, ranked
+from diagnose.engine.explain import explain
+from diagnose.engine.load import load_rules, parse_overrides
+from diagnose.engine.questions import questions
+from diagnose.engine.symptoms import symptoms
+
+__all__ = ["bind", "evaluate", "explain", "load_rules", "parse_overrides", "questions", "ranked", "symptoms"]

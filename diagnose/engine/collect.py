@@ -1,0 +1,85 @@
+"""What to record so that a table, or a column of it, has content: the one place that says so.
+
+The texts finish the sentence "would be settled by ...".
+"""
+
+from __future__ import annotations
+
+_TRACE = "a torch.profiler trace with CUDA activities (activities=[CPU, CUDA]) over a few steps"
+_STEPS = f"{_TRACE}, with profiler.step() called at the end of every training step"
+_MEMORY = "a CUDA memory snapshot (torch.cuda.memory._record_memory_history(), then _dump_snapshot())"
+_ROUTER = "router statistics per layer and expert (the live hook's diagnose.live.moe.observe, or a router log)"
+_LOG = "a training log or live hook record over many steps"
+_SHAPES = "a torch.profiler trace recorded with record_shapes=True on a GPU whose peak is known"
+_GROUPS = "a trace whose distributedInfo lists the process groups (PyTorch 2.4 or later)"
+
+_TABLES = {
+    "allocations": "a trace recorded with profile_memory=True, or " + _MEMORY,
+    "calls": "a trace with collective metadata (PyTorch 2.3 or later), an NCCL log or a flight recorder dump",
+    "collectives": _TRACE,
+    "copies": _TRACE,
+    "dispatch": _ROUTER,
+    "events": _TRACE,
+    "experts": _ROUTER,
+    "gemms": _SHAPES,
+    "groups": _GROUPS,
+    "idle": _TRACE,
+    "kernel_totals": _TRACE,
+    "kernels": _TRACE,
+    "members": _GROUPS,
+    "memory": _MEMORY,
+    "memory_parts": _MEMORY,
+    "mfu": _SHAPES,
+    "phases": _STEPS,
+    "pipeline": "traces of one rank per pipeline stage, over the same steps",
+    "recompute": _STEPS,
+    "router": _ROUTER,
+    "series": _LOG,
+    "settings": "the job's environment variables (`env > env.txt` on a worker) or a job.toml",
+    "spans": _TRACE,
+    "stages": "traces of one rank per pipeline stage, over the same steps",
+    "step_time": _STEPS,
+    "steps": _STEPS,
+    "syncs": _TRACE,
+    "transports": "an NCCL log (NCCL_DEBUG=INFO)",
+    "trends": _LOG,
+    "what_if": "traces of all ranks over the same steps",
+    "window_time": _TRACE,
+}
+
+_COLUMNS = {
+    "collectives.busbw_bytes_per_s": "collective metadata with sizes (PyTorch 2.3 or later records it)",
+    "collectives.dtype": "collective metadata with element types (PyTorch 2.3 or later records it)",
+    "collectives.group_size": "collective metadata with group sizes (PyTorch 2.3 or later records it)",
+    "collectives.size_bytes": "collective metadata with sizes (PyTorch 2.3 or later records it)",
+    "collectives.wait_ns": "traces of all ranks over the same steps",
+    "copies.pageable": "a trace whose copies name the host memory kind (CUPTI and recent roctracer do)",
+    "gemms.efficiency_ratio": _SHAPES,
+    "groups.node_count": "a job.toml with [cluster] nodes and gpus_per_node, or host names in the inputs",
+    "kernels.event_id": "a trace that holds device work: kernels were not recorded here",
+    "kernels.launch_ns": "a trace with both CPU and CUDA activities, so that kernels link to their launching calls",
+    "kernels.phase": "a trace with CPU activities, whose autograd operators tell forward from backward",
+}
+
+_SYMPTOMS = {
+    "comm_saturation": _TRACE,
+    "drifting_throughput": _LOG,
+    "low_speedup": "traces of the job's other ranks over the same steps",
+    "moe_drop": _ROUTER,
+    "oom_despite_headroom": _MEMORY + ", or the out-of-memory message",
+}
+
+
+def for_table(table: str) -> str:
+    """What would fill `table`."""
+    return _TABLES.get(table, f"an input that fills the table {table}")
+
+
+def for_column(name: str) -> str:
+    """What would fill the column `table.column`."""
+    return _COLUMNS.get(name) or for_table(name.partition(".")[0])
+
+
+def for_symptom(symptom: str) -> str:
+    """The file that would settle a symptom about which nothing else is known."""
+    return _SYMPTOMS[symptom]

@@ -1,0 +1,211 @@
+"""Run rules over tables: every rule ends found, clear, skipped (what is missing) or failed (what is wrong).
+
+A row of a rule is an offender. Columns with a meaning to the engine: `lost_ns` (required: what the job's step would
+gain, mean over the analysed steps), `lost_kind`, `lost_bytes`, `severity`, `confidence_ratio`, `ranks`, `hosts`,
+`steps`, and `undecided`: a row with text there is no offender, it says why the rule cannot answer on these data.
+All other columns are evidence. `lost_ratio` is over the mean step of the longest rank (table `spans`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diagnose import units
+from diagnose.engine import collect, sandbox
+from diagnose.engine.load import one_line
+from diagnose.errors import RuleError
+from diagnose.findings import SEVERITIES, Finding, Outcome, Rule
+
+LOST_KINDS = ("simulated", "bound")
+_CONTROL = (
+    "lost_ns",
+    "lost_kind",
+    "lost_bytes",
+    "severity",
+    "confidence_ratio",
+    "ranks",
+    "hosts",
+    "steps",
+    "undecided",
+)
+
+
+def evaluate(
+    rules: Iterable[Rule],
+    tables: Mapping[str, pa.Table],
+    overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    time_limit_s: float = sandbox.TIME_LIMIT_S,
+) -> list[Outcome]:
+    """One outcome per rule, in order. `overrides` as from `load.parse_overrides`. Never raises for a rule's mistake."""
+    step_ns = mean_step_ns(tables)
+    connection = sandbox.connect()
+    try:
+        return [
+            _outcome(connection, rule, tables, (overrides or {}).get(rule.id, {}), time_limit_s, step_ns)
+            for rule in rules
+        ]
+    finally:
+        connection.close()
+
+
+def bind(rule: Rule, tables: Mapping[str, pa.Table]) -> None:
+    """Check columns, types, parameters and the summary's fields against (empty) tables; raises RuleError."""
+    missing = [name for name in rule.needs if name not in tables]
+    if missing:
+        raise RuleError(f"{rule.id}: needs unknown tables: {', '.join(missing)}")
+    absent = [
+        name for name in rule.needs_values if name.partition(".")[2] not in tables[name.partition(".")[0]].schema.names
+    ]
+    if absent:
+        raise RuleError(f"{rule.id}: needs_values names unknown columns: {', '.join(absent)}")
+    connection = sandbox.connect()
+    try:
+        with sandbox.visible(connection, {name: tables[name] for name in rule.needs}):
+            names, _ = sandbox.rows(connection, rule.sql, _arguments(rule, {}))
+    except duckdb.Error as error:
+        raise RuleError(f"{rule.id}: {one_line(error)}") from error
+    finally:
+        connection.close()
+    if "lost_ns" not in names:
+        raise RuleError(f"{rule.id}: the SELECT returns no lost_ns; return 0 where no time is lost")
+    try:
+        units.fill(rule.summary, dict.fromkeys(names))
+    except (KeyError, ValueError) as error:
+        raise RuleError(f"{rule.id}: the summary names {error}, which the SELECT does not return") from error
+
+
+def ranked(outcomes: Iterable[Outcome]) -> list[Finding]:
+    """All findings, dearest first; equal ones by severity, then rule."""
+    found = [finding for outcome in outcomes for finding in outcome.findings]
+    return sorted(found, key=lambda f: (-f.lost_ns, -SEVERITIES.index(f.severity), -f.lost_bytes, f.rule))
+
+
+def mean_step_ns(tables: Mapping[str, pa.Table]) -> int | None:
+    """Mean analysed step (without steps: the recording) of the longest rank; None where no span is known."""
+    spans = tables.get("spans")
+    return None if spans is None or spans.num_rows == 0 else pc.max(spans["mean_ns"]).as_py()
+
+
+def _outcome(
+    connection: duckdb.DuckDBPyConnection,
+    rule: Rule,
+    tables: Mapping[str, pa.Table],
+    overrides: Mapping[str, Any],
+    time_limit_s: float,
+    step_ns: int | None,
+) -> Outcome:
+    def ended(status: str, reason: str = "", findings: tuple[Finding, ...] = ()) -> Outcome:
+        return Outcome(rule.id, rule.symptom, status, reason, findings, rule.decides)
+
+    try:
+        reason = _missing(rule, tables)
+        if reason:
+            return ended("skipped", reason)
+        with sandbox.visible(connection, {name: tables[name] for name in rule.needs}):
+            names, values = sandbox.rows(connection, rule.sql, _arguments(rule, overrides), time_limit_s)
+        offenders = [{n: _plain(v) for n, v in zip(names, row, strict=True)} for row in values]
+        undecided = [str(row["undecided"]) for row in offenders if row.get("undecided") is not None]
+        findings = [_finding(rule, row, step_ns) for row in offenders if row.get("undecided") is None]
+    except duckdb.InterruptException:
+        return ended("failed", f"took more than {time_limit_s:g} s and was stopped")
+    except duckdb.Error as error:
+        return ended("failed", one_line(error))
+    except RuleError as error:
+        return ended("failed", str(error))
+    if findings:
+        ordered = sorted(findings, key=lambda f: (-f.lost_ns, -SEVERITIES.index(f.severity)))
+        return ended("found", findings=tuple(ordered))
+    if undecided:
+        return ended("skipped", "; ".join(dict.fromkeys(undecided)))
+    return ended("clear")
+
+
+def _missing(rule: Rule, tables: Mapping[str, pa.Table]) -> str:
+    """Why the rule cannot run on these tables, with what would help; empty where it can."""
+    for name in rule.needs:
+        if name not in tables:
+            return f"no {name} in these inputs; would be settled by {rule.collect or collect.for_table(name)}"
+    for name in rule.needs_values:
+        table, _, column = name.partition(".")
+        if column not in tables[table].schema.names:
+            raise RuleError(f"needs_values names {name}, which does not exist")
+        if tables[table][column].null_count == tables[table].num_rows:
+            return f"no value of {name} in these inputs; would be settled by {rule.collect or collect.for_column(name)}"
+    return ""
+
+
+def _arguments(rule: Rule, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: overrides.get(name, param["default"]) for name, param in rule.params.items()}
+
+
+def _finding(rule: Rule, row: Mapping[str, Any], step_ns: int | None) -> Finding:
+    lost_ns = _whole(row, "lost_ns", None)
+    if step_ns is not None and lost_ns > step_ns:
+        raise RuleError(
+            f"claims {units.duration(lost_ns)} of a step of {units.duration(step_ns)}: the rule counts time twice"
+        )
+    severity = row.get("severity") or rule.severity
+    kind = row.get("lost_kind") or "bound"
+    confidence = row.get("confidence_ratio", 1.0)
+    if severity not in SEVERITIES or kind not in LOST_KINDS:
+        raise RuleError(f"returned severity {severity!r} and lost_kind {kind!r}")
+    if not isinstance(confidence, (int, float)) or not 0 <= confidence <= 1:
+        raise RuleError(f"returned confidence_ratio {confidence!r}; expected 0 to 1")
+    try:
+        summary = units.fill(rule.summary, row)
+    except KeyError as error:
+        raise RuleError(f"the summary names {error}, which the SELECT does not return") from error
+    return Finding(
+        rule=rule.id,
+        symptom=rule.symptom,
+        severity=severity,
+        title=rule.title,
+        summary=summary,
+        lost_ns=lost_ns,
+        lost_kind=kind,
+        lost_ratio=lost_ns / step_ns if step_ns else None,
+        lost_bytes=_whole(row, "lost_bytes", 0),
+        confidence_ratio=float(confidence),
+        ranks=_several(row, "ranks"),
+        hosts=_several(row, "hosts"),
+        steps=_several(row, "steps"),
+        evidence={name: value for name, value in row.items() if name not in _CONTROL},
+        why=rule.why,
+        fix=rule.fix,
+    )
+
+
+def _whole(row: Mapping[str, Any], name: str, default: int | None) -> int:
+    value = row.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+        raise RuleError(f"returned {name} = {value!r}; expected a number of at least 0")
+    return round(value)
+
+
+def _several(row: Mapping[str, Any], name: str) -> tuple[Any, ...]:
+    value = row.get(name)
+    if value is None:
+        return ()
+    return tuple(sorted(v for v in value if v is not None)) if isinstance(value, list) else (value,)
+
+
+def _plain(value: Any) -> Any:
+    """A DuckDB value as JSON knows it: whole numbers int, others float, unknown (also nan, inf) None."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    return str(value)

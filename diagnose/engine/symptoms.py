@@ -1,0 +1,57 @@
+"""The five collapse symptoms: found, clear, or unknown with the file that would settle it.
+
+Found: any finding of at least `warning`. Clear: every rule of the symptom whose header says `decides` ran clear, and
+there is at least one. Otherwise unknown. Clear does not mean fast, only that this symptom's causes were looked for
+and not met. The loss is that of the largest finding, never a sum: findings of one symptom overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from diagnose.engine import collect
+from diagnose.findings import SEVERITIES, SYMPTOMS, Outcome, Symptom
+
+ACT_ON = SEVERITIES.index("warning")
+
+COMPARE_RANKS = ("late-rank",)
+"""Only these look over several ranks; without one of them clear, `low_speedup` of a job of several ranks stays open."""
+
+
+def symptoms(outcomes: Sequence[Outcome], tables: Mapping[str, pa.Table]) -> list[Symptom]:
+    """Answers to all five questions, in the published order."""
+    return [_symptom(name, [o for o in outcomes if o.symptom == name], tables) for name in SYMPTOMS]
+
+
+def _symptom(name: str, outcomes: Sequence[Outcome], tables: Mapping[str, pa.Table]) -> Symptom:
+    findings = [f for o in outcomes for f in o.findings if SEVERITIES.index(f.severity) >= ACT_ON]
+    if findings:
+        worst = max(findings, key=lambda f: (f.lost_ns, f.lost_bytes, SEVERITIES.index(f.severity)))
+        lost_bytes = max(f.lost_bytes for f in findings)
+        titles = "; ".join(dict.fromkeys(f.title for f in sorted(findings, key=lambda f: -f.lost_ns)))
+        return Symptom(name, "found", worst.lost_ns, worst.lost_ratio, lost_bytes or None, titles)
+    deciders = [o for o in outcomes if o.decides]
+    open_reasons = [f"{o.rule}: {o.reason}" for o in deciders if o.status in ("skipped", "failed")]
+    if not deciders:
+        return _unknown(name, f"nothing in these inputs settles it; would be settled by {collect.for_symptom(name)}")
+    if open_reasons:
+        return _unknown(name, "; ".join(open_reasons))
+    if name == "low_speedup" and not _ranks_compared(outcomes, tables):
+        seen = "no local cause on the ranks seen; ranks were not compared; would be settled by "
+        return _unknown(name, seen + collect.for_symptom(name))
+    clear = ", ".join(o.rule for o in deciders)
+    return Symptom(name, "clear", 0, 0.0, None, f"looked for and not met: {clear}")
+
+
+def _unknown(name: str, reason: str) -> Symptom:
+    return Symptom(name, "unknown", None, None, None, reason)
+
+
+def _ranks_compared(outcomes: Iterable[Outcome], tables: Mapping[str, pa.Table]) -> bool:
+    """A job of one rank has nothing to compare; of more, a rule that compares ranks must have run clear."""
+    if any(o.rule in COMPARE_RANKS and o.status == "clear" for o in outcomes):
+        return True
+    files = tables.get("files")
+    return files is not None and files.num_rows > 0 and set(files["world_size"].to_pylist()) == {1}
