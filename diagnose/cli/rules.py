@@ -62,10 +62,10 @@ def _explain(name: str) -> None:
 
 
 def _check(folder: Path) -> None:
-    from diagnose import engine
+    from diagnose import engine, pipeline
 
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; expected a folder of SYMPTOM/RULE-ID.sql files")
     rules = engine.load_rules([folder])
-    engine.bind(rules)
+    engine.bind(rules, pipeline.empty_tables())
     print(f"{len(rules)} rules in {folder} are well-formed")

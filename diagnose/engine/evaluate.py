@@ -9,7 +9,7 @@ All other columns are evidence. `lost_ratio` is over the mean step of the longes
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from diagnose import units
 from diagnose.engine import collect, sandbox
 from diagnose.engine.load import one_line
+from diagnose.engine.overrides import typed
 from diagnose.errors import RuleError
 from diagnose.findings import SEVERITIES, Finding, Outcome, Rule
 
@@ -38,41 +39,47 @@ _CONTROL = (
 
 
 def evaluate(
-    rules: Iterable[Rule],
+    rules: Sequence[Rule],
     tables: Mapping[str, pa.Table],
-    overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    overrides: Mapping[str, Any] | None = None,
     time_limit_s: float = sandbox.TIME_LIMIT_S,
 ) -> list[Outcome]:
-    """One outcome per rule, in order. `overrides` as from `load.parse_overrides`. Never raises for a rule's mistake."""
+    """One outcome per rule, in order. `overrides`: {"rule.param": value}, values typed or as text.
+
+    Raises UsageError for an override that names nothing; never for what a rule does.
+    """
+    changed = typed(rules, overrides or {})
     step_ns = mean_step_ns(tables)
     connection = sandbox.connect()
     try:
-        return [
-            _outcome(connection, rule, tables, (overrides or {}).get(rule.id, {}), time_limit_s, step_ns)
-            for rule in rules
-        ]
+        return [_outcome(connection, rule, tables, changed.get(rule.id, {}), time_limit_s, step_ns) for rule in rules]
     finally:
         connection.close()
 
 
-def bind(rule: Rule, tables: Mapping[str, pa.Table]) -> None:
-    """Check columns, types, parameters and the summary's fields against (empty) tables; raises RuleError."""
+def bind(rules: Iterable[Rule], tables: Mapping[str, pa.Table]) -> None:
+    """Check columns, types, parameters and summaries of `rules` against (empty) tables; raises RuleError."""
+    connection = sandbox.connect()
+    try:
+        for rule in rules:
+            _bind(connection, rule, tables)
+    finally:
+        connection.close()
+
+
+def _bind(connection: duckdb.DuckDBPyConnection, rule: Rule, tables: Mapping[str, pa.Table]) -> None:
     missing = [name for name in rule.needs if name not in tables]
     if missing:
         raise RuleError(f"{rule.id}: needs unknown tables: {', '.join(missing)}")
-    absent = [
-        name for name in rule.needs_values if name.partition(".")[2] not in tables[name.partition(".")[0]].schema.names
-    ]
-    if absent:
-        raise RuleError(f"{rule.id}: needs_values names unknown columns: {', '.join(absent)}")
-    connection = sandbox.connect()
+    for name in rule.needs_values:
+        table, _, column = name.partition(".")
+        if column not in tables[table].schema.names:
+            raise RuleError(f"{rule.id}: needs_values names {name}, which does not exist")
     try:
         with sandbox.visible(connection, {name: tables[name] for name in rule.needs}):
             names, _ = sandbox.rows(connection, rule.sql, _arguments(rule, {}))
     except duckdb.Error as error:
         raise RuleError(f"{rule.id}: {one_line(error)}") from error
-    finally:
-        connection.close()
     if "lost_ns" not in names:
         raise RuleError(f"{rule.id}: the SELECT returns no lost_ns; return 0 where no time is lost")
     try:

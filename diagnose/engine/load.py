@@ -7,7 +7,6 @@ without data is checked here; columns are checked by `evaluate.bind` against emp
 from __future__ import annotations
 
 import difflib
-import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -107,7 +106,7 @@ def _check_header(path: Path, header: Mapping[str, Any]) -> None:
     known = ("severity", *_TEXTS, *_LISTS, *_OPTIONAL)
     for key in header:
         if key not in known:
-            raise RuleError(f"{path}: unknown header key {key!r}{_suggest(key, known)}")
+            raise RuleError(f"{path}: unknown header key {key!r}{suggest(key, known)}")
     for key in ("severity", *_TEXTS):
         if not isinstance(header.get(key), str) or not header[key].strip():
             raise RuleError(f'{path}: header lacks {key}; add {key} = "..."')
@@ -156,51 +155,9 @@ def _check_select(path: Path, sql: str, params: Mapping[str, Any]) -> None:
         raise RuleError(f"{path}: expected one SELECT below the header, found {kinds}")
     used = statements[0].named_parameters
     for name in sorted(used - set(params)):
-        raise RuleError(f"{path}: ${name} is used but not declared{_suggest(name, params)}; add it under [params]")
+        raise RuleError(f"{path}: ${name} is used but not declared{suggest(name, params)}; add it under [params]")
     for name in sorted(set(params) - used):
         raise RuleError(f"{path}: parameter {name} is declared but ${name} is not used; use it or remove it")
-
-
-def parse_overrides(rules: Iterable[Rule], texts: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """`rule.param=value` texts as {rule: {param: value}}, typed like the parameter's default.
-
-    Raises UsageError for an unknown rule or parameter, or a value of another type.
-    """
-    known = {rule.id: rule for rule in rules}
-    overrides: dict[str, dict[str, Any]] = {}
-    for text in texts:
-        target, equals, value = text.partition("=")
-        rule_id, dot, name = target.strip().partition(".")
-        if not equals or not dot:
-            raise UsageError(f"--set {text}: write rule.param=value, such as comm-share.min_share_ratio=0.2")
-        if rule_id not in known:
-            raise UsageError(f"--set {text}: no rule {rule_id!r}{_suggest(rule_id, known)}")
-        params = known[rule_id].params
-        if name not in params:
-            hint = _suggest(name, params) or f"; it has {', '.join(params) or 'no parameters'}"
-            raise UsageError(f"--set {text}: rule {rule_id} has no parameter {name!r}{hint}")
-        overrides.setdefault(rule_id, {})[name] = _typed(text, value.strip(), params[name]["default"])
-    return overrides
-
-
-def _typed(text: str, value: str, default: Any) -> Any:
-    if isinstance(default, str):
-        return value
-    if isinstance(default, bool):
-        if value.lower() in ("true", "false"):
-            return value.lower() == "true"
-        raise UsageError(f"--set {text}: expected true or false")
-    try:
-        number = float(value)
-    except ValueError:
-        raise UsageError(f"--set {text}: expected a number, such as {default}") from None
-    if not math.isfinite(number):
-        raise UsageError(f"--set {text}: expected a finite number, such as {default}")
-    if isinstance(default, int):
-        if not number.is_integer():
-            raise UsageError(f"--set {text}: expected a whole number, such as {default}")
-        return int(value) if re.fullmatch(r"[+-]?\d+", value) else int(number)
-    return number
 
 
 def one_line(error: BaseException) -> str:
@@ -209,6 +166,7 @@ def one_line(error: BaseException) -> str:
     return " ".join(text.split())
 
 
-def _suggest(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?` where a known name is close, else nothing."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
