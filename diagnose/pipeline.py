@@ -123,6 +123,12 @@ def rules(folders: Sequence[str | Path] = ()) -> list[engine.Rule]:
     return engine.load_rules([assets.folder("rules"), *map(Path, folders)])
 
 
+def empty_tables() -> Tables:
+    """Every table that can exist, without rows: what rules are bound against."""
+    ingested = {name: table.empty() for name, table in schema.INGESTED.items()}
+    return ingested | {analysis.name: analysis.schema.empty() for analysis in discover().values()}
+
+
 def run(
     paths: Sequence[str | Path] | str | Path,
     job: str | Path | None = None,
@@ -145,6 +151,4 @@ def run(
     checked = rules(rule_folders)
     tables = derive(read([str(p) for p in given], workers, progress), selected)
     outcomes = engine.evaluate(checked, tables, overrides or {})
-    return summary.summarise(
-        tables, outcomes, engine.symptoms(outcomes, tables), engine.questions(outcomes, tables)
-    )
+    return summary.summarise(tables, outcomes, engine.symptoms(outcomes, tables), engine.questions(outcomes, tables))
