@@ -1,0 +1,173 @@
+"""Which documents are the same, which belong to one run, and what numbered folders say about ranks."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diagnose.schema import Tables
+
+_CONTENT = ("ts_ns", "dur_ns", "thread", "launch_id", "name", "kind")
+
+
+class Document:
+    """One row of a part's `files`, on its way into the joined table."""
+
+    def __init__(self, part: int, local: int, row: dict[str, Any]) -> None:
+        self.part, self.local, self.row = part, local, row
+        self.number: int | None = None
+        self.dropped = False
+
+    @property
+    def folder(self) -> str:
+        """Folder or archive that holds the document."""
+        return posixpath.dirname(str(self.row["path"]).replace("!", "/").replace("\\", "/"))
+
+    @property
+    def usable(self) -> bool:
+        """Whether anything was read from it."""
+        return not self.dropped and self.row["status"] != "unusable"
+
+
+def rank_numbered_folders(documents: list[Document]) -> list[dict[str, Any]]:
+    """Ranks from folders called 0, 1, 2, ... under one parent, where time says that they are ranks.
+
+    Numbered folders can also be steps or attempts. They are ranks only if they run from 0 without a gap, hold one
+    document each, none of which knows its rank, and the recordings overlap in time: ranks run side by side, steps
+    do not.
+    """
+    parents: dict[str, list[Document]] = {}
+    for document in documents:
+        if document.usable and posixpath.basename(document.folder).isdecimal():
+            parents.setdefault(posixpath.dirname(document.folder), []).append(document)
+    notes = []
+    for family in parents.values():
+        numbers = [int(posixpath.basename(d.folder)) for d in family]
+        rows = [d.row for d in family]
+        if len(family) < 2 or sorted(numbers) != list(range(len(family))) or any(r["rank"] is not None for r in rows):
+            continue
+        if any(r["start_ns"] is None or r["world_size"] not in (None, len(family)) for r in rows):
+            continue
+        if max(r["start_ns"] for r in rows) >= min(r["end_ns"] for r in rows):
+            continue
+        for row, number in zip(rows, numbers, strict=True):
+            row["rank"], row["rank_source"] = number, "folder"
+            notes.append(_note("rank_inferred", row, f"rank {number} from the folder"))
+    return notes
+
+
+def drop_duplicates(documents: list[Document], parts: list[Tables]) -> list[dict[str, Any]]:
+    """Mark documents whose content stands in an earlier one of the same kind and rank."""
+    notes: list[dict[str, Any]] = []
+    alike: dict[tuple[Any, ...], list[Document]] = {}
+    for document in documents:
+        if not document.usable:
+            continue
+        row = document.row
+        key = tuple(row[name] for name in ("kind", "rank", "world_size", "events_count", "start_ns", "end_ns"))
+        for earlier in alike.setdefault(key, []):
+            if _same_content(parts, earlier, document):
+                document.dropped = True
+                notes.append(_note("duplicate_file", row, f"same content as {earlier.row['path']}; left out"))
+                break
+        else:
+            alike[key].append(document)
+    return notes
+
+
+def _same_content(parts: list[Tables], one: Document, other: Document) -> bool:
+    if not one.row["events_count"]:
+        return False  # nothing to compare: two empty recordings are two recordings
+    a, b = _content(parts[one.part], one), _content(parts[other.part], other)
+    return a.keys() == b.keys() and all(_equal(a[name], b[name]) for name in a)
+
+
+def _content(tables: Tables, document: Document) -> Tables:
+    """What makes a document what it is: its events, else everything that was read from it."""
+    names = ["events"] if "events" in tables else [n for n in tables if n not in ("files", "quality")]
+    result = {}
+    for name in names:
+        table = tables[name]
+        if "file" in table.column_names and tables["files"].num_rows > 1:
+            table = table.filter(pc.equal(table["file"], document.local))
+        columns = _CONTENT if name == "events" else [c for c in table.column_names if c not in ("file", "source")]
+        result[name] = table.select(list(columns))
+    return result
+
+
+def _equal(a: pa.Table, b: pa.Table) -> bool:
+    if a.num_rows != b.num_rows:
+        return False
+    for name in a.column_names:
+        pair = pa.concat_tables([a.select([name]), b.select([name])]).unify_dictionaries()[name]
+        if pa.types.is_dictionary(pair.type):
+            pair = pa.chunked_array([chunk.indices for chunk in pair.chunks], pair.type.index_type)
+        if not pair.slice(0, a.num_rows).equals(pair.slice(a.num_rows)):
+            return False
+    return True
+
+
+class _Run:
+    def __init__(self) -> None:
+        self.world_size: int | None = None
+        self.claims: dict[tuple[str, int], Document] = {}
+        self.folders: set[str] = set()
+
+    def takes(self, row: dict[str, Any]) -> bool:
+        same_size = None in (self.world_size, row["world_size"]) or self.world_size == row["world_size"]
+        return same_size and (row["kind"], row["rank"]) not in self.claims
+
+    def add(self, document: Document) -> None:
+        row = document.row
+        self.world_size = self.world_size or row["world_size"]
+        self.claims[row["kind"], row["rank"]] = document
+        self.folders.add(document.folder)
+
+
+def tell_runs_apart(documents: list[Document]) -> list[dict[str, Any]]:
+    """Number the runs. A rank stands once in a run, and a run has one world size.
+
+    A second document of a rank opens (or joins) another run: analysed together, the time between two recordings would
+    look idle, or two jobs like one. Where neither world size nor GPU explains it, a row says which two files collide.
+    """
+    notes: list[dict[str, Any]] = []
+    runs: list[_Run] = []
+    ranked = [d for d in documents if d.usable and d.row["rank"] is not None]
+    for document in ranked:
+        fitting = [run for run in runs if run.takes(document.row)]
+        near = [run for run in fitting if document.folder in run.folders]
+        if not fitting:
+            runs.append(_Run())
+            notes += _collisions(document, runs)
+        run = (near or fitting or runs[-1:])[0]
+        run.add(document)
+        document.row["run"] = runs.index(run)
+    for document in documents:
+        if document.row["run"] is None:
+            homes = [i for i, run in enumerate(runs) if document.folder in run.folders]
+            document.row["run"] = homes[0] if homes else 0
+    if len(runs) > 1:
+        firsts = ", ".join(f"run {i}: {next(iter(run.claims.values())).row['path']}" for i, run in enumerate(runs))
+        notes.append({"problem": "several_runs", "count": len(runs), "detail": f"no joint verdict over them; {firsts}"})
+    return notes
+
+
+def _collisions(document: Document, runs: list[_Run]) -> list[dict[str, Any]]:
+    row = document.row
+    for run in runs:
+        other = run.claims.get((row["kind"], row["rank"]))
+        if other is None:
+            continue
+        differs = any(None not in (row[k], other.row[k]) and row[k] != other.row[k] for k in ("world_size", "gpu"))
+        if not differs:
+            return [
+                _note("duplicate_rank", row, f"{other.row['path']} is rank {row['rank']}, too; kept as another run")
+            ]
+    return []
+
+
+def _note(problem: str, row: dict[str, Any], detail: str) -> dict[str, Any]:
+    return {"problem": problem, "path": row["path"], "rank": row["rank"], "count": 1, "detail": detail}
