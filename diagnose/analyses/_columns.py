@@ -80,3 +80,12 @@ def take(values: Ints, index: Ints, absent: int) -> Ints:
     known = index >= 0
     result[known] = values[index[known]]
     return result
+
+
+def rows_of(ids: Ints, wanted: Ints) -> Ints:
+    """Row in `ids` (distinct, any order) of each wanted id; -1 where it is absent."""
+    if not len(ids):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    order = np.arange(len(ids)) if (ids[1:] > ids[:-1]).all() else np.argsort(ids, kind="stable")
+    found = lookup(ids[order], wanted)
+    return take(order, found, -1)

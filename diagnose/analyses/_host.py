@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from diagnose.analyses._columns import Flags, Ints, codes, dictionary, encode, integers, label, place, take
+from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers, label, rows_of, take
 from diagnose.analyses._host_names import (
     BACKWARD_NODE,
     BACKWARD_RANGE,
@@ -25,7 +25,7 @@ from diagnose.analyses._host_names import (
     names_module,
     user_lines,
 )
-from diagnose.analyses._nesting import Nesting
+from diagnose.analyses._nesting import Nesting, Threads
 
 PHASES = ("forward", "backward", "optimizer")
 UNKNOWN_PHASE = -1
@@ -54,7 +54,7 @@ class HostStack:
         kinds = codes(events["kind"])
         self._starts = integers(events["ts_ns"])
         self._ends = self._starts + integers(events["dur_ns"])
-        self._threads = _Threads(events["process"], events["thread"])
+        self._threads = Threads(events["process"], events["thread"])
         is_kind = {k: kinds == (kind.index(k) if k in kind else -2) for k in ("op", "annotation", "python")}
         op, annotation, python = is_kind["op"], is_kind["annotation"], is_kind["python"]
         self._op_flags = op
@@ -169,38 +169,14 @@ class HostStack:
         return np.where(fits, candidate, -1)
 
 
-class _Threads:
-    """Dense codes of (process, thread) pairs that occur in events."""
-
-    def __init__(self, process: pa.ChunkedArray, thread: pa.ChunkedArray) -> None:
-        self._processes, p = encode(process)
-        self._threads, t = encode(thread)
-        pair = self._pair(p, t)
-        present = np.zeros(len(self._processes) * len(self._threads) + 1, dtype=bool)
-        present[pair] = True
-        present[-1] = False  # the place of -1: no process or no thread
-        self.count = int(present.sum())
-        self._code_of_pair = np.where(present, np.cumsum(present) - 1, -1)
-        self.of_event = self._code_of_pair[pair]
-
-    def code(self, process: pa.ChunkedArray | Ints, thread: pa.ChunkedArray | Ints) -> Ints:
-        """Code of each pair; -1 for nulls and pairs that never occur."""
-        return self._code_of_pair[self._pair(place(self._processes, process), place(self._threads, thread))]
-
-    def _pair(self, process: Ints, thread: Ints) -> Ints:
-        return np.where((process >= 0) & (thread >= 0), process * len(self._threads) + thread, -1)
-
-
 def _sequences(events: pa.Table, op_args: pa.Table | None) -> tuple[Ints, Ints]:
     """Sequence number and forward thread per event; -1 where not recorded."""
     sequence = np.full(events.num_rows, -1, dtype=np.int64)
     forward_thread = sequence.copy()
     if op_args is None or not op_args.num_rows or not events.num_rows:
         return sequence, forward_thread
-    ids, wanted = integers(events["event_id"]), integers(op_args["event_id"])
-    order = np.argsort(ids, kind="stable")
-    rows = order[np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)]
-    mine = ids[rows] == wanted
+    rows = rows_of(integers(events["event_id"]), integers(op_args["event_id"]))
+    mine = rows >= 0
     sequence[rows[mine]] = integers(op_args["sequence"], -1)[mine]
     forward_thread[rows[mine]] = integers(op_args["forward_thread"], -1)[mine]
     return sequence, forward_thread

@@ -11,8 +11,9 @@ last interval that began and follows `_outer` until one still runs: at most as m
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
-from diagnose.analyses._columns import Ints, take
+from diagnose.analyses._columns import Ints, encode, place, take
 
 
 class Nesting:
@@ -86,3 +87,25 @@ def _outer(ends: Ints, bounds: Ints) -> Ints:
         outer[active] = outer[outer[active]]
         active = active[outer[active] >= 0]
     return outer
+
+
+class Threads:
+    """Dense codes of (process, thread) pairs that occur in events."""
+
+    def __init__(self, process: pa.ChunkedArray, thread: pa.ChunkedArray) -> None:
+        self._processes, p = encode(process)
+        self._threads, t = encode(thread)
+        pair = self._pair(p, t)
+        present = np.zeros(len(self._processes) * len(self._threads) + 1, dtype=bool)
+        present[pair] = True
+        present[-1] = False  # the place of -1: no process or no thread
+        self.count = int(present.sum())
+        self._code_of_pair = np.where(present, np.cumsum(present) - 1, -1)
+        self.of_event = self._code_of_pair[pair]
+
+    def code(self, process: pa.ChunkedArray | Ints, thread: pa.ChunkedArray | Ints) -> Ints:
+        """Code of each pair; -1 for nulls and pairs that never occur."""
+        return self._code_of_pair[self._pair(place(self._processes, process), place(self._threads, thread))]
+
+    def _pair(self, process: Ints, thread: Ints) -> Ints:
+        return np.where((process >= 0) & (thread >= 0), process * len(self._threads) + thread, -1)
