@@ -1,0 +1,143 @@
+"""The verdict in words: what costs most, the facts behind it, what to change first, what that wins back.
+
+The biggest finding speaks, never a part of the step on its own: a large part is a cost, not yet a fault. Losses are
+upper bounds unless a what-if simulated them, and are worded so. GPU-hours a day = lost share of the step x GPUs of
+the job x 24 h; left out where the job's size is unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from diagnose.findings import SYMPTOMS, Diagnosis, Finding
+from diagnose.report._parts import IDLE_PARTS, in_order, part
+from diagnose.report._text import clean
+from diagnose.units import show
+
+
+class Verdict(NamedTuple):
+    """`tone`: found | clear | unknown. `facts`: three (label, sentence). The rest is empty without a finding."""
+
+    tone: str
+    headline: str
+    facts: tuple[tuple[str, str], ...]
+    change: str = ""
+    worth: str = ""
+    rule: str = ""
+
+
+def verdict(diagnosis: Diagnosis) -> Verdict:
+    """The answer of the whole diagnosis."""
+    top = next((f for f in diagnosis.findings if f.severity != "info"), None)
+    if top is None:
+        return _nothing(diagnosis)
+    step_ns, mark = _span(diagnosis)
+    of_each = f" of every {show('_ns', step_ns)} {mark}" if top.lost_ns and step_ns else ""
+    lost = loss(top)
+    headline = f"{clean(top.title)}: {lost}{of_each}" if lost else clean(top.title)
+    facts = (("Cause", clean(top.summary)), ("Step", composition(diagnosis)), _also(diagnosis, top))
+    return Verdict("found", headline, facts, clean(top.fix), worth(diagnosis, top), top.rule)
+
+
+def loss(finding: Finding) -> str:
+    """What a finding costs: `up to 13.1 ms (21.4 %)`, `about 2.0 GiB`, or nothing."""
+    about = "about" if finding.lost_kind == "simulated" else "up to"
+    if finding.lost_ns:
+        ratio = f" ({show('_ratio', finding.lost_ratio)})" if finding.lost_ratio is not None else ""
+        return f"{about} {show('lost_ns', finding.lost_ns)}{ratio}"
+    return f"{about} {show('lost_bytes', finding.lost_bytes)}" if finding.lost_bytes else ""
+
+
+def worth(diagnosis: Diagnosis, finding: Finding) -> str:
+    """What the job gains when the finding is gone, with GPU-hours a day where the job's size is known."""
+    gain = loss(finding)
+    if not finding.lost_ns:
+        return gain
+    gpus = diagnosis.job.get("world_size")
+    if not gpus or finding.lost_ratio is None:
+        return f"{gain} a step; the job's size is unknown, so no GPU-hours"
+    hours = finding.lost_ratio * gpus * 24
+    return (
+        f"{gain} a step, {hours:,.0f} of {gpus * 24:,} GPU-hours a day on {gpus:,} GPU{'s' * (gpus > 1)}"
+        if (hours >= 10)
+        else f"{gain} a step, {hours:.1f} of {gpus * 24:,} GPU-hours a day on {gpus:,} GPU{'s' * (gpus > 1)}"
+    )
+
+
+def composition(diagnosis: Diagnosis, most: int = 4) -> str:
+    """The mean step (or the recording) as its largest parts: `61.2 ms (mean of 4 steps) = 68.1 % compute + ...`."""
+    parts, mark = measured(diagnosis)
+    total = sum(p["dur_ns"] for p in parts)
+    if not total:
+        return "no step and no device work were recorded, so where the time went is unknown"
+    largest = sorted(parts, key=lambda p: -p["dur_ns"])
+    words = [f"{share(p['dur_ns'], total)} {part(p['part']).label}" for p in largest[:most]]
+    rest = sum(p["dur_ns"] for p in largest[most:])
+    if rest:
+        words.append(f"{share(rest, total)} other")
+    return f"{show('_ns', total)} ({mark}) = {' + '.join(words)}"
+
+
+def share(dur_ns: float, total_ns: float) -> str:
+    """`21.4 %`; small but present is `<0.1 %`, never 0."""
+    return "<0.1 %" if 0 < dur_ns < total_ns * 0.001 else show("_ratio", dur_ns / total_ns) if total_ns else "unknown"
+
+
+def measured(diagnosis: Diagnosis) -> tuple[list[dict[str, Any]], str]:
+    """The parts to show, in order of precedence, and what they are parts of: the mean step, else the recording."""
+    parts = [p for p in diagnosis.step_time.get("parts") or [] if p["dur_ns"]]
+    if parts:
+        count = diagnosis.step_time.get("steps_count") or 0
+        return in_order(parts), f"mean of {count} steps" if count > 1 else "the one recorded step"
+    return in_order([p for p in diagnosis.window.get("parts") or [] if p["dur_ns"]]), "recording"
+
+
+def communication(diagnosis: Diagnosis) -> str:
+    """How much communication is hidden and how much of the step the rest takes."""
+    hidden, exposed = (diagnosis.step_time.get(k) for k in ("hidden_comm_ratio", "comm_share_ratio"))
+    if hidden is None and exposed is None:
+        return "no communication was recorded, or it could not be told apart"
+    words = [] if hidden is None else [f"{show('_ratio', hidden)} of it is hidden under compute"]
+    return ", ".join(
+        [*words, *([] if exposed is None else [f"exposed communication takes {show('_ratio', exposed)} of the step"])]
+    )
+
+
+def _also(diagnosis: Diagnosis, top: Finding) -> tuple[str, str]:
+    others = [f for f in diagnosis.findings if f.rule != top.rule and f.severity != "info"]
+    if others:
+        lost = loss(others[0])
+        return "Next", clean(others[0].title) + (f": {lost}" if lost else "")
+    return "Comm", communication(diagnosis)
+
+
+def _span(diagnosis: Diagnosis) -> tuple[int, str]:
+    parts, _ = measured(diagnosis)
+    return sum(p["dur_ns"] for p in parts), "step" if diagnosis.step_time.get("parts") else "recording"
+
+
+def _nothing(diagnosis: Diagnosis) -> Verdict:
+    status = {s.symptom: s.status for s in diagnosis.symptoms}
+    clear, unknown = (sum(v == what for v in status.values()) for what in ("clear", "unknown"))
+    facts = (("Step", composition(diagnosis)), ("Comm", communication(diagnosis)), ("Idle", _idle(diagnosis)))
+    settle = next((clean(s.reason) for s in diagnosis.symptoms if s.status == "unknown" and s.reason), "")
+    if not clear:
+        return Verdict("unknown", "What was recorded cannot answer any of the five questions", facts, settle)
+    if unknown:
+        text = (
+            f"No problem found in what was recorded: {clear} of {len(SYMPTOMS)} clear, {unknown} cannot be judged yet"
+        )
+        return Verdict("clear", text, facts, settle)
+    return Verdict("clear", "Healthy: all five symptoms are clear", facts)
+
+
+def _idle(diagnosis: Diagnosis) -> str:
+    parts, _ = measured(diagnosis)
+    total = sum(p["dur_ns"] for p in parts)
+    causes = sorted((p for p in parts if p["part"] in IDLE_PARTS), key=lambda p: -p["dur_ns"])
+    if not total:
+        return "unknown"
+    if not causes:
+        return "the device was never idle"
+    listed = ", ".join(f"{share(p['dur_ns'], total)} {part(p['part']).label}" for p in causes[:3])
+    return f"device idle {share(sum(p['dur_ns'] for p in causes), total)}: {listed}"

@@ -1,0 +1,141 @@
+"""The verdict on one terminal screen: headline, the three facts behind it, five symptoms, the next step, trust.
+
+Plain text first: it reads the same without colour, in a pipe and in a log. Colour only repeats what words say.
+At 80 columns it needs at most 23 lines; longer sentences are cut with an ellipsis, the report has all of them.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from diagnose.findings import SYMPTOMS, Diagnosis
+from diagnose.report._parts import part
+from diagnose.report._text import clean
+from diagnose.report._verdict import loss, measured, verdict
+from diagnose.units import show
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LABEL_COLUMNS = 9
+WIDEST = 100
+_TONES = {"found": "bold red", "clear": "bold green", "unknown": "bold yellow"}
+_SEVERITIES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
+
+
+def render(diagnosis: Diagnosis, console: Console, *, report: Path | None = None, verbose: bool = False) -> None:
+    """Print the summary. `report`: where the page was written; `verbose`: every finding and skipped rule follows."""
+    width = max(30, min(console.width, WIDEST))
+    answer = verdict(diagnosis)
+    lines: list[Text] = [*_wrapped(answer.headline, width, 2, _TONES[answer.tone]), Text()]
+    if console.is_terminal and not console.no_color and not console.legacy_windows and (bar := _bar(diagnosis, width)):
+        lines += [bar]
+    lines += [line for label, text in answer.facts for line in _labelled(label, text, width, 2)]
+    lines += [Text(), *_symptoms(diagnosis, width), Text()]
+    if answer.change:
+        label = "Do first" if answer.tone == "found" else "Collect"
+        lines += _labelled(label, answer.change, width, 3, "bold" if answer.tone == "found" else "")
+    if answer.worth:
+        lines += _labelled("Worth", answer.worth, width, 2)
+    lines += _labelled("Quality", _quality(diagnosis), width, 1)
+    if report is not None:
+        lines += _path("Report", str(report))
+    if verbose:
+        lines += [*_findings(diagnosis, width), *_skipped(diagnosis, width)]
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+def _symptoms(diagnosis: Diagnosis, width: int) -> list[Text]:
+    lines = []
+    longest = max(map(len, SYMPTOMS.values()))
+    for symptom in diagnosis.symptoms:
+        question = SYMPTOMS.get(symptom.symptom, symptom.symptom)
+        if symptom.status == "found" and symptom.lost_ns:
+            ratio = f" ({show('_ratio', symptom.lost_ratio)})" if symptom.lost_ratio is not None else ""
+            why = f"up to {show('lost_ns', symptom.lost_ns)} a step{ratio}"
+        elif symptom.status == "found" and symptom.lost_bytes:
+            why = f"up to {show('lost_bytes', symptom.lost_bytes)}"
+        else:
+            why = "" if symptom.status == "clear" else clean(symptom.reason)
+        text = f"{question:<{longest}}  {why}".rstrip() if width >= 66 else question
+        line = Text(f"{symptom.status:<{LABEL_COLUMNS}}", style=_TONES.get(symptom.status, ""))
+        line.append(_cut(text, width - LABEL_COLUMNS), style="")
+        line.stylize("not bold", LABEL_COLUMNS)
+        lines.append(line)
+    return lines
+
+
+def _quality(diagnosis: Diagnosis) -> str:
+    counts: dict[str, int] = {}
+    for item in diagnosis.inputs:
+        counts[item["status"]] = counts.get(item["status"], 0) + 1
+    total = len(diagnosis.inputs)
+    listed = ", ".join(status if n == total else f"{n} {status}" for status, n in counts.items())
+    text = f"{total} input{'s' * (total != 1)}: {listed}"
+    met: dict[str, int] = {}
+    for row in diagnosis.quality:
+        met[row["problem"]] = met.get(row["problem"], 0) + (row.get("count") or 1)
+    listed = [
+        f"{clean(problem).replace('_', ' ')} ×{n:,}" if n > 1 else clean(problem).replace("_", " ")
+        for problem, n in met.items()
+    ]
+    return "; ".join([text, *([", ".join(listed)] if listed else [])])
+
+
+def _findings(diagnosis: Diagnosis, width: int) -> list[Text]:
+    lines = [Text(), Text("Findings", style="bold")] if diagnosis.findings else []
+    for finding in diagnosis.findings:
+        head = Text(f"{finding.severity:<{LABEL_COLUMNS}}", style=_SEVERITIES.get(finding.severity, ""))
+        head.append(clean(finding.title) + f" [{finding.rule}]" + (f": {lost}" if (lost := loss(finding)) else ""))
+        lines += [head, *_labelled("", finding.summary, width, 6), *_labelled("", f"Change: {finding.fix}", width, 8)]
+    return lines
+
+
+def _skipped(diagnosis: Diagnosis, width: int) -> list[Text]:
+    left = [o for o in diagnosis.outcomes if o.status in ("skipped", "failed")]
+    lines = [Text(), Text("Rules that could not run", style="bold")] if left else []
+    for outcome in left:
+        lines += _labelled(outcome.status, f"{outcome.rule}: {outcome.reason}", width, 4)
+    return lines
+
+
+def _bar(diagnosis: Diagnosis, width: int) -> Text | None:
+    """The step as one coloured line, only where colour can be seen; its words stand in the facts below it."""
+    parts, _ = measured(diagnosis)
+    total = sum(p["dur_ns"] for p in parts)
+    if not total:
+        return None
+    bar, used, seen_ns = Text(), 0, 0
+    for p in parts:
+        seen_ns += p["dur_ns"]
+        end = round(width * seen_ns / total)
+        bar.append(" " * (end - used), style=f"on {part(p['part']).colour}")
+        used = end
+    return bar
+
+
+def _labelled(label: str, text: str, width: int, most_lines: int, style: str = "") -> list[Text]:
+    lines = _wrapped(text, width - LABEL_COLUMNS, most_lines, style)
+    for i, line in enumerate(lines):
+        head = Text(f"{label if i == 0 else '':<{LABEL_COLUMNS}}", style="dim")
+        lines[i] = head + line
+    return lines
+
+
+def _path(label: str, path: str) -> list[Text]:
+    """Never wrapped or cut, so that it can be copied."""
+    return [Text(f"{label:<{LABEL_COLUMNS}}", style="dim") + Text(clean(path), style="underline")]
+
+
+def _wrapped(text: str, width: int, most_lines: int, style: str = "") -> list[Text]:
+    lines = textwrap.wrap(clean(text), width, max_lines=most_lines, placeholder=" …") or [""]
+    return [Text(line, style=style) for line in lines]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(1, width - 1)].rstrip() + "…"

@@ -1,0 +1,91 @@
+"""The verdict, the step as one bar, the five symptoms and the questions about the layout's dimensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from diagnose.findings import SYMPTOMS, Diagnosis, Symptom
+from diagnose.report._blocks import Block, Cards, Facts, Headline, Section, Strip, Tag
+from diagnose.report._parts import part
+from diagnose.report._text import clean
+from diagnose.report._verdict import measured, share, verdict
+from diagnose.units import UNKNOWN, ranges, show
+
+ORDER = 10
+
+
+def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section:
+    """Always there: it also says what cannot be known."""
+    answer = verdict(diagnosis)
+    headline = Headline(
+        answer.tone,
+        answer.headline,
+        [*answer.facts],
+        answer.change,
+        answer.worth,
+        f"finding-{answer.rule}" if answer.rule else "",
+    )
+    blocks: list[Block] = [headline]
+    if strip := _strip(diagnosis):
+        blocks.append(strip)
+    blocks += [Facts(_job(diagnosis)), Cards("Five symptoms", [_card(s) for s in diagnosis.symptoms])]
+    if diagnosis.questions:
+        blocks.append(Cards("Is a dimension wrong?", [_question(q) for q in diagnosis.questions]))
+    return Section("verdict", "Verdict", blocks)
+
+
+def _strip(diagnosis: Diagnosis) -> Strip | None:
+    parts, mark = measured(diagnosis)
+    total = sum(p["dur_ns"] for p in parts)
+    if not total:
+        return None
+    segments = [
+        (p["part"], part(p["part"]).label, show("_ns", p["dur_ns"]), share(p["dur_ns"], total), p["dur_ns"] / total)
+        for p in parts
+    ]
+    return Strip(f"Where the time went: {mark}, {show('_ns', total)}", segments)
+
+
+def _job(diagnosis: Diagnosis) -> list[tuple[str, Any]]:
+    job, steps = diagnosis.job, diagnosis.step_time
+    seen = [r for r in job.get("ranks_seen") or [] if r >= 0]
+    unknown = len(job.get("ranks_seen") or []) - len(seen)
+    ranks = (ranges(seen) if seen else "") + (f"{' and ' if seen else ''}{unknown} unknown" if unknown else "")
+    layout = ", ".join(
+        f"{dim} {found['value']}"
+        for dim, found in (job.get("layout") or {}).items()
+        if isinstance(found, dict) and found.get("value") is not None
+    )
+    return [
+        ("GPU", clean(job.get("gpu") or UNKNOWN)),
+        ("Job size", f"{job['world_size']:,} ranks" if job.get("world_size") else UNKNOWN),
+        ("Ranks read", ranks or UNKNOWN),
+        ("Layout", clean(layout) or UNKNOWN),
+        ("Steps", show("steps_count", steps["steps_count"]) if steps.get("steps_count") else "none marked"),
+        ("Median step", show("median_ns", steps.get("median_ns"))),
+    ]
+
+
+def _card(symptom: Symptom) -> tuple[Tag, str, str, str]:
+    cost = ""
+    if symptom.status == "found" and symptom.lost_ns:
+        ratio = f" ({show('_ratio', symptom.lost_ratio)})" if symptom.lost_ratio is not None else ""
+        cost = f"up to {show('lost_ns', symptom.lost_ns)} a step{ratio}"
+    elif symptom.status == "found" and symptom.lost_bytes:
+        cost = f"up to {show('lost_bytes', symptom.lost_bytes)}"
+    return (
+        Tag(symptom.status, symptom.status),
+        SYMPTOMS.get(symptom.symptom, symptom.symptom),
+        cost,
+        clean(symptom.reason),
+    )
+
+
+def _question(question: dict[str, Any]) -> tuple[Tag, str, str, str]:
+    answer = str(question.get("answer") or UNKNOWN)
+    behind = ", ".join(question.get("findings") or [])
+    figure = question.get("figure")
+    text = clean(figure) if figure is not None else ""
+    return Tag(answer, answer), clean(question["question"]), text, f"Findings: {clean(behind)}" if behind else ""
