@@ -1,9 +1,9 @@
 """`diagnose`: where the step time and the memory of a distributed training job went, and why.
 
-    >>> import diagnose                                      # doctest: +SKIP
-    >>> found = diagnose.run("trace.json.gz")                # doctest: +SKIP
-    >>> found.findings[0].summary                            # doctest: +SKIP
-    >>> found.frame("step_time")                             # doctest: +SKIP
+>>> import diagnose                                      # doctest: +SKIP
+>>> found = diagnose.run("trace.json.gz")                # doctest: +SKIP
+>>> found.findings[0].summary                            # doctest: +SKIP
+>>> found.frame("step_time")                             # doctest: +SKIP
 """
 
 from __future__ import annotations

@@ -61,13 +61,13 @@ def read(paths: Sequence[str], workers: int | None = None, progress: Progress | 
     A file that cannot be used is a row of `files` and `quality`, not an error.
     `workers`: processes for several large files; default one per core.
     """
-    sources, unusable = ingest.expand(list(paths))
+    sources, problems = ingest.expand(list(paths))
     total = sum(s.size_bytes for s in sources)
     if len(sources) > 1 and workers != 1 and total >= WORTH_A_PROCESS_BYTES:
         parts = _read_in_processes(sources, workers, total, progress)
     else:
         parts = [_read_one(s, total, progress, done) for s, done in _with_offsets(sources)]
-    return ingest.merge(parts, unusable)
+    return ingest.merge([*parts, *map(ingest.of_problem, problems)])
 
 
 def _with_offsets(sources: Iterable[ingest.Source]) -> Iterable[tuple[ingest.Source, int]]:

@@ -98,8 +98,10 @@ def _array(values: object, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     data = values if mask is None else values.data  # type: ignore[attr-defined]
     if pa.types.is_dictionary(kind):
         return pa.array(data, pa.string(), mask=mask).cast(kind)
-    return pa.array(data, mask=mask).cast(kind) if hasattr(data, "dtype") and data.dtype != object else pa.array(
-        data, kind, mask=mask
+    return (
+        pa.array(data, mask=mask).cast(kind)
+        if hasattr(data, "dtype") and data.dtype != object
+        else pa.array(data, kind, mask=mask)
     )
 
 
@@ -114,7 +116,11 @@ def check(name: str, found: pa.Table, schema: TableSchema) -> None:
         return
     want = {c.name: c.type for c in schema.columns}
     have = dict(zip(found.schema.names, found.schema.types, strict=True))
-    wrong = [f"{k}: {have.get(k, 'absent')} for {want.get(k, 'nothing')}" for k in {**want, **have} if want.get(k) != have.get(k)]
+    wrong = [
+        f"{k}: {have.get(k, 'absent')} for {want.get(k, 'nothing')}"
+        for k in {**want, **have}
+        if want.get(k) != have.get(k)
+    ]
     raise DiagnoseError(f"table {name} departs from its schema: {'; '.join(wrong) or 'column order'}")
 
 

@@ -167,4 +167,3 @@ def _shares(tables: Tables, *, in_steps: bool) -> dict[str, float | None]:
     if doubtful or not span:
         return unknown
     return {"hidden_comm_ratio": hidden / comm if comm else None, "comm_share_ratio": exposed / span}
-

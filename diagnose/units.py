@@ -35,7 +35,13 @@ def fill(template: str, row: Mapping[str, Any]) -> str:
 
 def duration(ns: float) -> str:
     """Nanoseconds with a unit that keeps three digits: ns, us, ms, s, min, h."""
-    for limit, unit, scale in ((1e3, "ns", 1), (1e6, "us", 1e3), (1e9, "ms", 1e6), (120e9, "s", 1e9), (7200e9, "min", 60e9)):
+    for limit, unit, scale in (
+        (1e3, "ns", 1),
+        (1e6, "us", 1e3),
+        (1e9, "ms", 1e6),
+        (120e9, "s", 1e9),
+        (7200e9, "min", 60e9),
+    ):
         if abs(ns) < limit:
             return f"{ns / scale:.0f} ns" if unit == "ns" else f"{_digits(ns / scale)} {unit}"
     return f"{_digits(ns / 3600e9)} h"

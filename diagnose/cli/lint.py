@@ -41,7 +41,9 @@ def _print(console: Console, inputs: list[dict[str, Any]], quality: list[dict[st
         rank = "unknown rank" if item["rank"] is None or item["rank"] < 0 else f"rank {item['rank']}"
         facts = f"{item['kind']}, {rank}, {item['events_count'] or 0:,} events" if item["status"] != "unusable" else ""
         status = item["status"]
-        console.print(f"[{colour[status]}]{status:9}[/] {escape(item['path'])}  [dim]{escape(facts)}[/]", soft_wrap=True)
+        console.print(
+            f"[{colour[status]}]{status:9}[/] {escape(item['path'])}  [dim]{escape(facts)}[/]", soft_wrap=True
+        )
         mine = [q for q in quality if q["path"] == item["path"] and q["rank"] in (item["rank"], None)]
         if status == "unusable" and not mine:
             console.print(f"          {escape(item['detail'])}", soft_wrap=True)
@@ -52,4 +54,6 @@ def _print(console: Console, inputs: list[dict[str, Any]], quality: list[dict[st
             )
     for row in quality:
         if row["path"] is None:
-            console.print(f"job       {row['problem']} x {row['count']:,}: {escape(row['detail'] or '')}", soft_wrap=True)
+            console.print(
+                f"job       {row['problem']} x {row['count']:,}: {escape(row['detail'] or '')}", soft_wrap=True
+            )

@@ -89,7 +89,9 @@ def _print(result: pa.Table) -> None:
     for name, kind in zip(result.schema.names, result.schema.types, strict=True):
         grid.add_column(name, justify="right" if str(kind).startswith(("int", "double", "uint")) else "left")
     for row in result.slice(0, shown).to_pylist():
-        grid.add_row(*("" if v is None else str(v) if name.endswith("ts_ns") else show(name, v) for name, v in row.items()))
+        grid.add_row(
+            *("" if v is None else str(v) if name.endswith("ts_ns") else show(name, v) for name, v in row.items())
+        )
     console = Console(highlight=False)
     console.print(grid)
     if result.num_rows > shown:

@@ -57,7 +57,9 @@ def command(
     workers: Workers = None,
     strict: Strict = False,
     quiet: Quiet = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="List every finding and every skipped rule.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="List every finding and every skipped rule.")
+    ] = False,
 ) -> None:
     """Diagnose a slow job from its traces: verdict, JSON and a self-contained HTML report.
 
@@ -106,5 +108,3 @@ def _exit_code(diagnosis: Diagnosis, fail_on: FailOn | None, strict: bool) -> in
         return 0
     least = SEVERITIES.index(fail_on.value)
     return int(any(SEVERITIES.index(f.severity) >= least for f in diagnosis.findings))
-
-

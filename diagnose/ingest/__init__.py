@@ -28,7 +28,7 @@ from diagnose.schema import INGESTED, Tables
 
 _OF_A_RANK = ("events", "calls", "allocations", "series")  # a document with one of these is about one rank
 
-__all__ = ["Ingester", "Options", "Source", "expand", "ingesters", "merge", "read", "unusable"]
+__all__ = ["Ingester", "Options", "Source", "expand", "ingesters", "merge", "of_problem", "read", "unusable"]
 
 
 class Options(NamedTuple):
@@ -87,6 +87,13 @@ def unusable(path: str, detail: str, problem: str = "unusable", kind: str = "unk
         ),
         "quality": quality([{"problem": problem, "path": path, "count": 1, "detail": detail}]),
     }
+
+
+def of_problem(row: dict[str, Any]) -> Tables:
+    """Tables of a problem that `expand` met: a path that gives nothing, or a doubt about an archive."""
+    if row["problem"] == "unusable":
+        return unusable(row["path"], row["detail"])
+    return {"files": INGESTED["files"].empty(), "quality": quality([row])}
 
 
 def quality(rows: list[dict[str, Any]]) -> pa.Table:
