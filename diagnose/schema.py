@@ -304,6 +304,7 @@ PROBLEMS: dict[str, str] = {
     "profiler_overhead": "the profiler itself took a visible share",
     "several_runs": "the inputs belong to different runs",
     "unreadable_line": "a line of a table or log could not be read",
+    "unknown_setting": "a setting this version does not know",
     "skipped_events": "events outside the requested steps or ranks were left out",
     "cold_call": "first calls after a pause are far slower than the rest",
 }
