@@ -1,0 +1,84 @@
+"""What each GPU can do at most: dense peak rates by number format.
+
+A peak is the vendor's figure for dense matrix products (no structured sparsity; fp32 accumulation on consumer cards)
+at boost clock; nothing reaches it, and a power cap lowers it. Sources stand in `gpus.csv`, one per row; an empty cell
+means that no data sheet was at hand, not that the rate is zero. A device is looked up by the exact name its driver
+prints: variants of one chip (SXM, PCIe, NVL, a slice of a card) differ by up to a third, so a near miss is unknown.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+_COLUMN_OF_DTYPE = {
+    "float64": "fp64",
+    "float32": "fp32",
+    "tf32": "tf32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float8": "fp8",
+}
+
+
+class Gpu(NamedTuple):
+    """One kind of GPU: row name, vendor, dense peak in FLOP/s by dtype (known ones only), source of the peaks."""
+
+    name: str
+    vendor: str
+    peak_flop_per_s: Mapping[str, float]
+    source: str
+
+
+class Peak(NamedTuple):
+    """A dense peak, or None with the reason why there is none. `source` names GPU, dtype and origin."""
+
+    flop_per_s: float | None
+    source: str
+    reason: str
+
+
+def find_gpu(device_name: str | None) -> Gpu | None:
+    """The GPU with this device name (case and a leading "NVIDIA" do not matter); None for any other name.
+
+    >>> find_gpu("NVIDIA H100 80GB HBM3").name, find_gpu("NVIDIA A100-SXM4-80GB MIG 1g.10gb")
+    ('H100-SXM5-80GB', None)
+    """
+    return _by_alias().get(_normal(device_name or ""))
+
+
+def peak(device_name: str | None, dtype: str | None) -> Peak:
+    """Dense peak of a device for a dtype: float64, float32, tf32, float16, bfloat16, float8."""
+    if not device_name:
+        return Peak(None, "", "the recording does not name the GPU")
+    gpu = find_gpu(device_name)
+    if gpu is None:
+        return Peak(None, "", f"no peak is known for a GPU named {device_name!r}")
+    rate = gpu.peak_flop_per_s.get(dtype or "")
+    if rate is None:
+        return Peak(None, "", f"no {dtype or 'peak for an unknown dtype'} peak is known for {gpu.name}")
+    return Peak(rate, f"{gpu.name}, {dtype} dense {rate / 1e12:g} TFLOP/s: {gpu.source}", "")
+
+
+@cache
+def _by_alias() -> dict[str, Gpu]:
+    rows = csv.DictReader(files("diagnose.formulas").joinpath("gpus.csv").read_text("utf-8").splitlines())
+    found: dict[str, Gpu] = {}
+    for row in rows:
+        peaks = {
+            dtype: float(row[f"{column}_dense_tflops"]) * 1e12
+            for dtype, column in _COLUMN_OF_DTYPE.items()
+            if row[f"{column}_dense_tflops"]
+        }
+        gpu = Gpu(row["gpu"], row["vendor"], peaks, row["peak_source"])
+        for alias in filter(None, row["aliases"].split(";")):
+            assert _normal(alias) not in found, f"two GPUs are called {alias}"
+            found[_normal(alias)] = gpu
+    return found
+
+
+def _normal(name: str) -> str:
+    return " ".join(name.split()).lower().removeprefix("nvidia ")
