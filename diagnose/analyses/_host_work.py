@@ -1,0 +1,102 @@
+"""Work of a job without a device: operators of the training threads compute, `gloo:*` ranges communicate.
+
+Waiting inside an operator is not computing: the intervals of `c10d::*` and `_c10d_functional::*` operators (their
+`wait_tensor` blocks), of communication ranges on the same thread and of blocking waits are taken out of the operators
+around them. Threads of the communication backend and of data loaders do not train, so their operators do not count.
+
+Method: on each training thread the innermost open operator owns each moment; its communication is cut out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from diagnose.analyses import _intervals as iv
+from diagnose.analyses._columns import Ints, codes, dictionary, encode, integers
+from diagnose.analyses._nesting import Nesting
+from diagnose.analyses._work import of_kind
+
+_WAITS = re.compile(
+    r"^(c10d::|_c10d_functional|c10d_functional::|gloo:|mpi:|record_param_comms$)|(^|::)wait(_tensor|_all)?$"
+)
+_COMMUNICATION = re.compile(r"^(gloo|mpi):")
+_AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function")
+
+
+class HostWork(NamedTuple):
+    """Pieces of host work: row of the rank's events that owns it, times, and whether it communicates."""
+
+    row: Ints
+    start: Ints
+    end: Ints
+    comm: np.ndarray
+
+
+def host_work(events: pa.Table) -> HostWork:
+    """Compute and communication of one rank's host events, in order of start."""
+    names = dictionary(events["name"])
+    name = codes(events["name"])
+    start = integers(events["ts_ns"])
+    end = start + integers(events["dur_ns"])
+    thread = _threads(events)
+    ops, ranges = of_kind(events, "op"), of_kind(events, "annotation")
+    comm = ranges[_named(names, _COMMUNICATION)[name[ranges]]]
+    waits = np.concatenate((ops, ranges))
+    waits = waits[_named(names, _WAITS)[name[waits]]]
+    pieces = [
+        _compute(ops, waits, thread, start, end, one)
+        for one in _training_threads(ops, name, names, thread, comm, end - start)
+    ]
+    pieces.append((comm, start[comm], end[comm]))
+    row, first, last = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    is_comm = np.arange(len(row)) >= len(row) - len(comm)
+    order = np.argsort(first, kind="stable")
+    return HostWork(row[order], first[order], last[order], is_comm[order])
+
+
+def _named(names: list[str], pattern: re.Pattern[str]) -> np.ndarray:
+    return np.array([bool(pattern.search(n)) for n in names], bool)
+
+
+def _threads(events: pa.Table) -> Ints:
+    processes, process = encode(events["process"])
+    distinct, thread = encode(events["thread"])
+    return (process + 1) * (len(distinct) + 1) + thread + 1
+
+
+def _training_threads(ops: Ints, name: Ints, names: list[str], thread: Ints, comm: Ints, length: Ints) -> list[int]:
+    """The thread with most operator time among those not of the backend, and the threads of the autograd engine."""
+    if not len(ops):
+        return []
+    distinct, place = np.unique(thread[ops], return_inverse=True)
+    busy = np.bincount(place, weights=length[ops].astype(float))
+    nodes = np.bincount(place, weights=_named(names, _AUTOGRAD)[name[ops]].astype(float)) > 0
+    main = int(np.argmax(busy))
+    backend = np.isin(distinct, thread[comm])
+    backend[main] = False
+    return [int(t) for i, t in enumerate(distinct) if i == main or (nodes[i] and not backend[i])]
+
+
+def _compute(ops: Ints, waits: Ints, thread: Ints, start: Ints, end: Ints, one: int) -> tuple[Ints, Ints, Ints]:
+    """(owning operator, start, end) of the computing pieces of one thread."""
+    mine, waiting = ops[thread[ops] == one], waits[thread[waits] == one]
+    busy = iv.subtract(iv.union(start[mine], end[mine]), iv.union(start[waiting], end[waiting]))
+    edges = np.concatenate((start[mine], end[mine]))
+    pieces = iv.split_at(busy, edges)
+    nest = Nesting(np.zeros(len(mine), np.int64), start[mine], end[mine], mine)
+    owner = nest.innermost(np.zeros(len(pieces), np.int64), pieces[:, 0])
+    return _joined(owner, pieces)
+
+
+def _joined(owner: Ints, pieces: Ints) -> tuple[Ints, Ints, Ints]:
+    """Neighbouring pieces of one owner as one."""
+    if not len(pieces):
+        return owner, pieces[:, 0], pieces[:, 1]
+    new = np.ones(len(pieces), bool)
+    new[1:] = (owner[1:] != owner[:-1]) | (pieces[1:, 0] != pieces[:-1, 1])
+    at = np.flatnonzero(new)
+    return owner[at], pieces[at, 0], pieces[np.append(at[1:] - 1, len(pieces) - 1), 1]
