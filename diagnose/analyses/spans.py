@@ -1,9 +1,10 @@
-"""What judgement measures against: the analysed steps of every rank, else its whole recording, with their parts.
+"""What judgement measures against: the analysed steps of every rank, else the whole recording, with their parts.
 
 A step that the recording cuts is left out unless a rank has no whole one. `mean_ns` is the mean over these spans of
-the rank; figures "per step" in findings are sums over them divided by `spans_count`. A rank without steps has one
-span with a null step: the recording. Not a new measurement: parts come from `step_time` and `window_time`, whose
-communication parts are summed over dimensions and still disjoint, so a span's columns sum to its duration.
+the rank; figures "per step" in findings are sums over them divided by their number. Where no rank has steps, each has
+one span with a null step: its recording. Ranks with and without steps are not comparable: then only the former are
+here. Not a new measurement: parts come from `step_time` and `window_time`, whose communication parts are summed over
+dimensions and still disjoint, so a span's columns sum to its duration.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ SCHEMA = table(
     "analysed step of one rank, or its recording where no step is known",
     ("rank", INT32, "global rank"),
     ("step", INT64, "step; null: the whole recording"),
-    ("scope", LABEL, "step | recording"),
+    ("scope", LABEL, "how figures are to be read: per step | over the recording (no steps)"),
     ("dur_ns", INT64, "duration: the sum of the parts"),
     ("mean_ns", INT64, "mean duration of the rank's spans"),
     ("spans_count", INT32, "spans of the rank"),
@@ -43,16 +44,15 @@ def spans(step_time: pa.Table, window_time: pa.Table, steps: pa.Table) -> pa.Tab
     by_step = _wide(step_time, ["rank", "step"])
     by_step = by_step.filter(_analysed(by_step, steps))
     window = _wide(window_time, ["rank"])
-    window = window.filter(pc.invert(pc.is_in(window["rank"], by_step["rank"])))
     window = window.append_column("step", pa.nulls(window.num_rows, pa.int64())).select(by_step.column_names)
-    rows = pa.concat_tables([by_step, window]).sort_by([("rank", "ascending"), ("step", "ascending")])
+    rows = (by_step if by_step.num_rows else window).sort_by([("rank", "ascending"), ("step", "ascending")])
 
     ranks, owner, counts = np.unique(rows["rank"].to_numpy(), return_inverse=True, return_counts=True)
     dur_ns = np.sum([rows[f"{part}_ns"].to_numpy() for part in _PARTS], axis=0, dtype=np.int64)
     total_ns = np.zeros(len(ranks), np.int64)
     np.add.at(total_ns, owner, dur_ns)
     own = {
-        "scope": pc.if_else(pc.is_valid(rows["step"]), "step", "recording"),
+        "scope": pc.if_else(pc.is_valid(rows["step"]), "per step", "over the recording (no steps)"),
         "dur_ns": dur_ns,
         "mean_ns": (total_ns // np.maximum(counts, 1))[owner],
         "spans_count": counts[owner],

@@ -1,6 +1,6 @@
 """What to record so that a table, or a column of it, has content: the one place that says so.
 
-The texts finish the sentence "would be settled by ...".
+Each text names one input that a user can produce.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _TABLES = {
     "mfu": _SHAPES,
     "phases": _STEPS,
     "pipeline": "traces of one rank per pipeline stage, over the same steps",
+    "profiler_cost": _TRACE,
     "recompute": _STEPS,
+    "reductions": _TRACE,
     "router": _ROUTER,
     "series": _LOG,
     "settings": "the job's environment variables (`env > env.txt` on a worker) or a job.toml",
@@ -52,6 +54,8 @@ _COLUMNS = {
     "collectives.dtype": "collective metadata with element types (PyTorch 2.3 or later records it)",
     "collectives.group_size": "collective metadata with group sizes (PyTorch 2.3 or later records it)",
     "collectives.size_bytes": "collective metadata with sizes (PyTorch 2.3 or later records it)",
+    "reductions.dtype": "collective metadata with element types (PyTorch 2.3 or later records it)",
+    "reductions.size_bytes": "collective metadata with sizes (PyTorch 2.3 or later records it)",
     "collectives.wait_ns": "traces of all ranks over the same steps",
     "copies.pageable": "a trace whose copies name the host memory kind (CUPTI and recent roctracer do)",
     "gemms.efficiency_ratio": _SHAPES,
@@ -70,14 +74,14 @@ _SYMPTOMS = {
 }
 
 
-def for_table(table: str) -> str:
-    """What would fill `table`."""
-    return _TABLES.get(table, f"an input that fills the table {table}")
+def for_table(table: str, otherwise: str = "") -> str:
+    """What would fill `table`; `otherwise` where this module does not know."""
+    return _TABLES.get(table) or otherwise or f"an input that fills the table {table}"
 
 
-def for_column(name: str) -> str:
-    """What would fill the column `table.column`."""
-    return _COLUMNS.get(name) or for_table(name.partition(".")[0])
+def for_column(name: str, otherwise: str = "") -> str:
+    """What would fill the column `table.column`; `otherwise` where this module does not know."""
+    return _COLUMNS.get(name) or otherwise or for_table(name.partition(".")[0])
 
 
 def for_symptom(symptom: str) -> str:

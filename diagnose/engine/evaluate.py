@@ -130,7 +130,7 @@ def _outcome(
         ordered = sorted(findings, key=lambda f: (-f.lost_ns, -SEVERITIES.index(f.severity)))
         return ended("found", findings=tuple(ordered))
     if undecided:
-        return ended("skipped", "; ".join(dict.fromkeys(undecided)))
+        return ended("skipped", _undecided(rule, undecided))
     return ended("clear")
 
 
@@ -138,14 +138,21 @@ def _missing(rule: Rule, tables: Mapping[str, pa.Table]) -> str:
     """Why the rule cannot run on these tables, with what would help; empty where it can."""
     for name in rule.needs:
         if name not in tables:
-            return f"no {name} in these inputs; would be settled by {rule.collect or collect.for_table(name)}"
+            return f"no {name} in these inputs; needed: {collect.for_table(name, rule.collect)}"
     for name in rule.needs_values:
         table, _, column = name.partition(".")
         if column not in tables[table].schema.names:
             raise RuleError(f"needs_values names {name}, which does not exist")
+        if tables[table].num_rows == 0:
+            return f"no {table} in these inputs; needed: {collect.for_table(table, rule.collect)}"
         if tables[table][column].null_count == tables[table].num_rows:
-            return f"no value of {name} in these inputs; would be settled by {rule.collect or collect.for_column(name)}"
+            return f"no value of {name} in these inputs; needed: {collect.for_column(name, rule.collect)}"
     return ""
+
+
+def _undecided(rule: Rule, reasons: Iterable[str]) -> str:
+    text = "; ".join(dict.fromkeys(reasons))
+    return f"{text}; needed: {rule.collect}" if rule.collect else text
 
 
 def _arguments(rule: Rule, overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def _fast_domain(groups: Sequence[Mapping[str, Any]], tables: Mapping[str, pa.Ta
         figure = f"{name} spans {widest['node_count']} nodes"
         return _answer(FAST_DOMAIN, "no", figure)
     if any(g["node_count"] is None for g in inner):
-        return _answer(FAST_DOMAIN, "unknown", f"would be settled by {collect.for_column('groups.node_count')}")
+        return _answer(FAST_DOMAIN, "unknown", f"needed: {collect.for_column('groups.node_count')}")
     sizes = units.ranges([g["size"] for g in inner if g["size"] is not None])
     return _answer(
         FAST_DOMAIN, "yes", f"{len(inner)} groups of {sizes or 'unknown size'} ranks, each inside the fast domain"
@@ -64,7 +64,7 @@ def _bubble(outcomes: Sequence[Outcome], groups: Sequence[Mapping[str, Any]]) ->
         return _answer(BUBBLE, "yes", "the measured bubble is below its threshold")
     if not any(g["dim"] == "pp" and g["size"] != 1 for g in groups):
         return _without(BUBBLE, groups, "no pipeline group")
-    return _answer(BUBBLE, "unknown", f"would be settled by {collect.for_table('pipeline')}")
+    return _answer(BUBBLE, "unknown", f"needed: {collect.for_table('pipeline')}")
 
 
 def _memory(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _memory(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     if len(found) == 1:
         rule, finding = next(iter(found.items()))
         return _answer(MEMORY, "yes" if rule == "state-dominates" else "no", finding.summary, [rule])
-    return _answer(MEMORY, "unknown", f"would be settled by {collect.for_table('memory_parts')}")
+    return _answer(MEMORY, "unknown", f"needed: {collect.for_table('memory_parts')}")
 
 
 def _without(question: str, groups: Sequence[Mapping[str, Any]], what: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _without(question: str, groups: Sequence[Mapping[str, Any]], what: str) -> d
     several = [g for g in groups if g["size"] != 1]
     if several and all(g["dim"] is not None and g["dim_source"] not in (None, "unknown") for g in several):
         return _answer(question, "yes", f"{what} in this job")
-    return _answer(question, "unknown", f"would be settled by {collect.for_table('groups')}")
+    return _answer(question, "unknown", f"needed: {collect.for_table('groups')}")
 
 
 def _setting(tables: Mapping[str, pa.Table], key: str) -> int | None:

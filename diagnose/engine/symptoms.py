@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from diagnose.engine import collect
 from diagnose.findings import SEVERITIES, SYMPTOMS, Outcome, Symptom
+from diagnose.schema import PROBLEMS
 
 ACT_ON = SEVERITIES.index("warning")
 
@@ -35,11 +36,11 @@ def _symptom(name: str, outcomes: Sequence[Outcome], tables: Mapping[str, pa.Tab
     deciders = [o for o in outcomes if o.decides]
     open_reasons = [f"{o.rule}: {o.reason}" for o in deciders if o.status in ("skipped", "failed")]
     if not deciders:
-        return _unknown(name, f"nothing in these inputs settles it; would be settled by {collect.for_symptom(name)}")
+        return _unknown(name, f"nothing in these inputs settles it; needed: {collect.for_symptom(name)}")
     if open_reasons:
-        return _unknown(name, "; ".join(open_reasons))
+        return _unknown(name, "; ".join(_blind(tables) + open_reasons))
     if name == "low_speedup" and not _ranks_compared(outcomes, tables):
-        seen = "no local cause on the ranks seen; ranks were not compared; would be settled by "
+        seen = "no local cause on the ranks seen; ranks were not compared; needed: "
         return _unknown(name, seen + collect.for_symptom(name))
     clear = ", ".join(o.rule for o in deciders)
     return Symptom(name, "clear", 0, 0.0, None, f"looked for and not met: {clear}")
@@ -47,6 +48,15 @@ def _symptom(name: str, outcomes: Sequence[Outcome], tables: Mapping[str, pa.Tab
 
 def _unknown(name: str, reason: str) -> Symptom:
     return Symptom(name, "unknown", None, None, None, reason)
+
+
+def _blind(tables: Mapping[str, pa.Table]) -> list[str]:
+    """What the ingester already knows to be missing from every time figure."""
+    quality = tables.get("quality")
+    if quality is None:
+        return []
+    rows = zip(quality["problem"].to_pylist(), quality["detail"].to_pylist(), strict=True)
+    return list(dict.fromkeys(detail or PROBLEMS[slug] for slug, detail in rows if slug == "gpu_events_missing"))
 
 
 def _ranks_compared(outcomes: Iterable[Outcome], tables: Mapping[str, pa.Table]) -> bool:

@@ -1,0 +1,65 @@
+/*
+title = "Gradients travel in many small pieces"
+severity = "warning"
+needs = ["spans", "reductions"]
+needs_values = ["reductions.size_bytes"]
+summary = "{lost_ns} {scope} in {calls_count} gradient reductions of at most {largest_bytes}: each costs a latency whatever its size"
+why = """
+A collective costs a fixed latency (tens of microseconds on one node, more across nodes) before the first byte counts.
+Gradients sent one parameter at a time pay it hundreds of times."""
+fix = """
+Merge them: DDP bucket_cap_mb (25 is the default; a hook or a hand-written loop over parameters bypasses it), Megatron-LM
+--ddp-bucket-size, DeepSpeed "reduce_bucket_size", FSDP2 fully_shard on blocks instead of single layers; in your own code
+torch.distributed._coalescing_manager or one flat buffer. Buckets that are too large hide nothing: see coarse-buckets."""
+quiet_when = "few such calls, or they are hidden; the sizes of calls are not recorded"
+sources = [
+  "latency of an 8 x H100 all-reduce about 16 us, against 4 us of transfer at 1 MiB: fit to nccl-tests sweeps of https://github.com/aws-samples/awsome-distributed-training",
+  "https://docs.pytorch.org/docs/stable/notes/ddp.html",
+]
+[params]
+max_size_bytes = { default = 1048576, doc = "up to here latency outweighs transfer (sources); also DDP's first bucket" }
+min_calls_count = { default = 32, doc = "such calls per step; a guess, to be fitted" }
+min_share_ratio = { default = 0.03, doc = "of the step; a guess, to be fitted" }
+*/
+WITH job AS (
+  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(comm_ns) // COUNT(*) AS comm_ns
+  FROM spans
+  GROUP BY rank
+),
+small AS (
+  SELECT
+    r.rank,
+    COUNT(*) AS calls,
+    MAX(r.size_bytes) AS largest_bytes,
+    SUM(r.exposed_ns) AS exposed_ns,
+    MEDIAN(r.dur_ns) AS median_ns,
+    COUNT(r.wait_ns) > 0 AS matched
+  FROM reductions AS r SEMI JOIN spans AS s ON s.rank = r.rank AND s.step IS NOT DISTINCT FROM r.step
+  WHERE r.size_bytes <= $max_size_bytes
+  GROUP BY r.rank
+),
+least AS (
+  SELECT
+    small.*,
+    scope,
+    spans,
+    LEAST(exposed_ns // spans, comm_ns) AS lost_ns,
+    (SELECT MAX(step_ns) FROM job) AS step_ns,
+    (SELECT COUNT(*) FROM job) AS ranks_count
+  FROM small JOIN job USING (rank)
+  ORDER BY lost_ns, rank
+  LIMIT 1
+)
+SELECT
+  lost_ns,
+  step_ns,
+  scope,
+  lost_ns / step_ns AS share_ratio,
+  calls / spans AS calls_count,
+  largest_bytes,
+  median_ns,
+  [rank] AS ranks,
+  CASE WHEN matched THEN 1.0 WHEN ranks_count = 1 THEN 0.5 ELSE 0.7 END AS confidence_ratio
+FROM least
+WHERE calls > $min_calls_count * spans
+  AND lost_ns > $min_share_ratio * step_ns

@@ -1,0 +1,53 @@
+/*
+title = "The GPU waits while device memory is allocated or freed"
+severity = "warning"
+needs = ["spans", "idle"]
+needs_values = ["spans.dur_ns"]
+decides = true
+summary = "rank {rank}: the GPU idles {lost_ns} of {step_ns} {scope} ({share_ratio}) in {stalls_count} waits for {host}"
+why = """
+cudaFree waits for the device and cudaMalloc takes long. In steady state the caching allocator does neither: it does when
+it is out of cached memory and frees its cache to try again, or when code empties the cache every step."""
+fix = """
+Drop torch.cuda.empty_cache() from the step. If memory is near its limit the allocator retries: lower the peak (micro-batch,
+recomputation, sharding) or cut fragmentation with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which conflicts with CUDA
+IPC users and some allocators of inference engines (vLLM's memory pool, older DeepEP): check before setting it. DeepSpeed:
+smaller "stage3_max_live_parameters" instead of empty_cache. First steps always allocate: profile after a few of warm-up."""
+quiet_when = "allocation is served from the cache, or only the first steps allocate and later ones are recorded too"
+collect = "a trace with both CPU and CUDA activities"
+sources = [
+  "https://docs.pytorch.org/docs/stable/notes/cuda.html (memory management: cudaFree can synchronize)",
+  "cudaFree and cudaMalloc storms slow whole jobs: https://arxiv.org/abs/2505.05713 section 5.5",
+]
+[params]
+min_share_ratio = { default = 0.05, doc = "of the step, as for other waits; a guess, to be fitted" }
+*/
+WITH job AS (
+  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(alloc_ns) // COUNT(*) AS lost_ns
+  FROM spans
+  GROUP BY rank
+),
+worst AS (
+  SELECT *, (SELECT MAX(step_ns) FROM job) AS longest_ns
+  FROM job
+  ORDER BY lost_ns DESC, rank
+  LIMIT 1
+),
+stalls AS (
+  SELECT COUNT(*) AS stalls, MODE(i.host) AS host, MODE(i.module) AS module, MODE(i.source) AS source
+  FROM idle AS i SEMI JOIN spans AS s ON s.rank = i.rank AND s.step IS NOT DISTINCT FROM i.step
+  WHERE i.cause = 'alloc' AND i.rank = (SELECT rank FROM worst)
+)
+SELECT
+  lost_ns,
+  longest_ns AS step_ns,
+  scope,
+  lost_ns / longest_ns AS share_ratio,
+  rank,
+  [rank] AS ranks,
+  stalls / spans AS stalls_count,
+  COALESCE(host, 'device memory') AS host,
+  module,
+  source
+FROM worst, stalls
+WHERE lost_ns > $min_share_ratio * longest_ns

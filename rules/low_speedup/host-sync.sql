@@ -1,0 +1,76 @@
+/*
+title = "The host waits for the GPU, then the GPU for the host"
+severity = "warning"
+needs = ["spans", "syncs", "kernels"]
+needs_values = ["spans.dur_ns"]
+decides = true
+summary = "rank {rank}: the GPU idles {lost_ns} of {step_ns} {scope} ({share_ratio}) after {calls_count} blocking calls under {op}"
+why = """
+.item(), .cpu(), nonzero(), a boolean mask or torch.cuda.synchronize() stops the host until the device has finished.
+Nothing is queued then: the device idles until the host has launched again. Only that idle time is counted, not the time
+in the call, during which the device worked."""
+fix = """
+Keep values on the device and read them rarely: log every n steps, .detach() and accumulate, copy to pinned memory with
+non_blocking=True and read it a step later. Instead of boolean masks use torch.where, instead of nonzero a fixed size; pass
+Python numbers, not tensors, for sizes and slices. clip_grad_norm_(error_if_nonfinite=False). Megatron-LM: --log-interval,
+no --timing-log-level 2, --no-check-for-nan-in-loss-and-grad; DeepSpeed: "wall_clock_breakdown": false; torchtitan:
+metrics.log_freq. torch.cuda.set_sync_debug_mode("warn") prints where they are. MoE: dropless dispatch reads token counts on the
+host; use a device-initiated dispatcher or capacity padding."""
+quiet_when = "the device still had queued work when the call returned; the sync ends the recording or is the profiler's own"
+collect = "a trace with both CPU and CUDA activities"
+sources = [
+  "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html (avoid unnecessary CPU-GPU synchronization)",
+  "https://github.com/meta-pytorch/torchtune/pull/522 (per-step .item())",
+]
+[params]
+min_share_ratio = { default = 0.05, doc = "of the step, per operator; a guess, to be fitted" }
+*/
+WITH job AS (
+  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(sync_ns) // COUNT(*) AS sync_ns
+  FROM spans
+  GROUP BY rank
+),
+blocked AS (
+  SELECT
+    y.rank,
+    COALESCE(y.op, y.name) AS op,
+    MODE(y.name) AS call,
+    COUNT(*) AS calls,
+    SUM(y.dur_ns) AS blocked_ns,
+    SUM(y.idle_ns) AS idle_ns,
+    MODE(y.module) AS module,
+    MODE(y.source) AS source
+  FROM syncs AS y SEMI JOIN spans AS s ON s.rank = y.rank AND s.step IS NOT DISTINCT FROM y.step
+  GROUP BY y.rank, COALESCE(y.op, y.name)
+),
+worst AS (  -- per operator the rank that loses most
+  SELECT
+    blocked.*,
+    scope,
+    spans,
+    LEAST(idle_ns // spans, sync_ns) AS lost_ns,
+    (SELECT MAX(step_ns) FROM job) AS step_ns
+  FROM blocked JOIN job USING (rank)
+  QUALIFY ROW_NUMBER() OVER (PARTITION BY op ORDER BY lost_ns DESC, rank) = 1
+)
+SELECT
+  lost_ns,
+  step_ns,
+  scope,
+  lost_ns / step_ns AS share_ratio,
+  rank,
+  [rank] AS ranks,
+  op,
+  call,
+  calls / spans AS calls_count,
+  blocked_ns // spans AS blocked_ns,
+  module,
+  source,
+  NULL AS undecided
+FROM worst
+WHERE lost_ns > $min_share_ratio * step_ns
+UNION ALL BY NAME
+SELECT 0 AS lost_ns, 'no host call is recorded, so what the host waited for is not known' AS undecided
+WHERE NOT EXISTS (FROM syncs)
+  AND EXISTS (FROM kernels WHERE device IS NOT NULL)
+  AND NOT EXISTS (FROM kernels WHERE launch_ns IS NOT NULL)

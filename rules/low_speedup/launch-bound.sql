@@ -1,0 +1,79 @@
+/*
+title = "The GPU waits for the host to launch kernels"
+severity = "warning"
+needs = ["spans", "idle", "kernels", "profiler_cost"]
+needs_values = ["kernels.launch_ns"]
+decides = true
+summary = "rank {rank}: idle {lost_ns} of {step_ns} {scope} ({share_ratio}) because the next kernel was launched late, mostly under {host}; {kernels_count} kernels of {median_ns} median{distortion}"
+why = """
+A kernel of a few microseconds ends before Python and the launch path have issued the next: the GPU runs at the host's
+speed, and more or faster GPUs change nothing."""
+fix = """
+Fewer, longer kernels: a larger micro-batch (memory), torch.compile (mode="reduce-overhead" adds CUDA graphs), fused
+optimizers (torch.optim.AdamW(fused=True)), fused norms and activations. CUDA graphs: Megatron-LM --cuda-graph-impl /
+--enable-cuda-graph, torch.cuda.make_graphed_callables (static shapes; graphs keep their own memory pools, and NCCL inside
+them must be captured). Megatron-LM MoE: grouped GEMM (--moe-grouped-gemm) instead of one kernel per expert. On the host: pin
+processes to the GPU's NUMA node, give each enough cores (OMP_NUM_THREADS), keep Python loops over parameters (foreach=True
+instead), logging and hooks out of the step."""
+quiet_when = """
+launches run ahead of the device; the idle time has another cause (loader, synchronise, garbage collection, allocation)"""
+collect = "a trace with both CPU and CUDA activities, so that kernels link to their launching calls"
+sources = [
+  "a CUDA launch costs a few microseconds on the host: https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/",
+]
+[params]
+min_share_ratio = { default = 0.10, doc = "of the step; profiling itself slows launches, so smaller shares prove nothing; a guess, to be fitted" }
+*/
+WITH job AS (
+  SELECT
+    rank,
+    ANY_VALUE(scope) AS scope,
+    ANY_VALUE(mean_ns) AS step_ns,
+    COUNT(*) AS spans,
+    SUM(launch_ns) // COUNT(*) AS lost_ns,
+    SUM(idle_ns) // COUNT(*) AS unknown_ns
+  FROM spans
+  GROUP BY rank
+),
+worst AS (
+  SELECT *, (SELECT MAX(step_ns) FROM job) AS longest_ns
+  FROM job
+  ORDER BY lost_ns DESC, unknown_ns DESC, rank
+  LIMIT 1
+),
+blamed AS (
+  SELECT COALESCE(i.host, i.module) AS host, ANY_VALUE(i.source) AS source, ANY_VALUE(i.before) AS before
+  FROM idle AS i
+  SEMI JOIN spans AS s ON s.rank = i.rank AND s.step IS NOT DISTINCT FROM i.step
+  WHERE i.cause = 'launch' AND i.rank = (SELECT rank FROM worst)
+  GROUP BY COALESCE(i.host, i.module)
+  ORDER BY SUM(i.dur_ns) DESC
+  LIMIT 1
+),
+work AS (
+  SELECT COUNT(*) AS kernels, CAST(MEDIAN(k.dur_ns) AS BIGINT) AS median_ns, AVG(CAST(k.graph AS INT)) AS graph_ratio
+  FROM kernels AS k
+  SEMI JOIN spans AS s ON s.rank = k.rank AND s.step IS NOT DISTINCT FROM k.step
+  WHERE k.class <> 'copy' AND k.rank = (SELECT rank FROM worst)
+),
+profiled AS (
+  SELECT COUNT(*) > 0 AS stacks FROM profiler_cost WHERE kind = 'stacks' AND rank = (SELECT rank FROM worst)
+)
+SELECT
+  lost_ns,
+  longest_ns AS step_ns,
+  scope,
+  lost_ns / longest_ns AS share_ratio,
+  rank,
+  [rank] AS ranks,
+  COALESCE((SELECT host FROM blamed), 'no recorded operator') AS host,
+  (SELECT source FROM blamed) AS source,
+  (SELECT before FROM blamed) AS before,
+  kernels // spans AS kernels_count,
+  median_ns,
+  graph_ratio,
+  CASE WHEN stacks THEN '; stacks were recorded, which slows launches: confirm without with_stack' ELSE '' END AS distortion,
+  CASE WHEN stacks THEN 0.4 ELSE 0.8 END AS confidence_ratio,
+  CASE WHEN lost_ns <= $min_share_ratio * longest_ns THEN 'the GPU idles for causes that the recording does not show' END AS undecided
+FROM worst, work, profiled
+WHERE lost_ns + unknown_ns > $min_share_ratio * longest_ns
