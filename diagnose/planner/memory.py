@@ -1,0 +1,159 @@
+"""Six-part memory of the most loaded stage: parameters, gradients, optimizer, activations, comm buffers, fragmentation.
+
+Formulas give the first four; buffers and the allocator's share are a usual range until one measured run fixes them. The
+figure is the peak of one GPU as nvidia-smi shows it, on whichever of the first and last stage holds more.
+Sources: formulas.memory; in-flight micro-batches: formulas.schedules; DeepSpeed and FSDP residues: their documentation.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from diagnose.formulas.memory import StateBytes, attention_activation_bytes, mlp_activation_bytes, shard, state_bytes
+from diagnose.formulas.schedules import chunks_in_flight
+from diagnose.planner.job import Job
+from diagnose.planner.stages import StageParameters, layers_per_stage, stage_parameters
+
+CONTEXT_BYTES = 1.0e9
+"""CUDA context and library workspaces: 0.5 to 1.5 GB."""
+COMMUNICATOR_BYTES = 0.3e9
+"""One NCCL communicator: 4 MiB a channel and peer, tens to hundreds of MB in all (NCCL src/init.cc)."""
+UNEXPLAINED_BYTES = 15e9
+"""What measured peaks exceed closed formulas by, at most, on 80 GB parts (BLOOM pre-study, nanotron)."""
+
+
+class Memory(NamedTuple):
+    """Bytes on one GPU; `total` is their sum."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    activations: float
+    comm_buffers: float
+    fragmentation: float
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+def peak_memory(job: Job) -> Memory:
+    """Six parts of the fullest stage."""
+    ends = {0, job.layout.pp - 1}
+    return max((_stage_memory(job, stage) for stage in sorted(ends)), key=lambda memory: memory.total)
+
+
+def _stage_memory(job: Job, stage: int) -> Memory:
+    weights = stage_parameters(job, stage)
+    parameters, gradients, optimizer = _states(job, weights)
+    return Memory(
+        parameters,
+        gradients,
+        optimizer * (1 - job.train.offload_ratio),
+        _activations(job, stage),
+        _comm_buffers(job, weights),
+        0.0,
+    )
+
+
+def _accumulator_bytes(job: Job) -> float:
+    """A second gradient copy: DeepSpeed's bf16 optimizer keeps 16-bit gradients and their fp32 sum side by side."""
+    framework = job.search.framework
+    return 2.0 if framework == "deepspeed" and job.train.precision == "bf16" and job.train.grad_dtype == "fp32" else 0.0
+
+
+def _states(job: Job, weights: StageParameters) -> tuple[float, float, float]:
+    """Weights, gradients and optimizer bytes of one rank after sharding; frozen weights have neither of the last two."""
+    train, layout = job.train, job.layout
+    full = state_bytes(train.precision, train.grad_dtype, train.optimizer.replace("adamw", "adam"), _accumulator_bytes(job))
+    zero = train.zero
+    if job.search.framework in ("fsdp", "torchtitan") and zero >= 2:  # fp32 shards are the master copy
+        full, zero = StateBytes(4.0, float(full.gradients), full.optimizer - 4), 3
+    ranks = min(train.shard_group or layout.dp * layout.cp, layout.dp * layout.cp)
+    dense, experts = shard(full, zero, ranks), shard(full, zero, layout.edp)
+    live = train.trainable_ratio
+    return (
+        weights.dense * dense.parameters + weights.experts * experts.parameters,
+        live * (weights.dense * dense.gradients + weights.experts * experts.gradients),
+        live * (weights.dense * dense.optimizer + weights.experts * experts.optimizer),
+    )
+
+
+def _activations(job: Job, stage: int) -> float:
+    """Stored for backward, times what the schedule keeps in flight, plus the working set of one recomputed layer."""
+    layout, model = job.layout, job.model
+    count = layers_per_stage(job)[stage]
+    flight = chunks_in_flight(layout.pp, stage, job.microbatches, layout.vpp, layout.schedule) / layout.vpp
+    full, working = _layer_bytes(job, stage)
+    stored = full
+    if "full" in job.train.recompute:
+        stored = _input_bytes(job)
+    total = stored * count * flight + (working if stored < working else 0.0)
+    if stage == layout.pp - 1:
+        tokens = job.train.micro_batch * model.seq_len / layout.cp
+        total += tokens * (4 * model.hidden + LOGIT_PEAK_BYTES * model.vocab) / layout.tp
+    return total
+
+
+LOGIT_PEAK_BYTES = 8
+"""16-bit logits, their fp32 copy, and the 16-bit gradient at the peak of the loss."""
+
+
+def _input_bytes(job: Job) -> float:
+    """The one tensor that full recompute keeps per layer."""
+    tokens = job.train.micro_batch * job.model.seq_len / job.layout.cp
+    return 2 * tokens * job.model.hidden / (job.layout.tp if job.layout.sp else 1)
+
+
+def _layer_bytes(job: Job, stage: int) -> tuple[float, float]:
+    """Bytes one layer and micro-batch stores under the recipe, and the same with nothing recomputed."""
+    model, train, layout = job.model, job.train, job.layout
+    tokens = train.micro_batch * model.seq_len / layout.cp
+    unfused = train.attention_kernel == "unfused" or model.attention == "full"
+    scores = (5 if train.dropout else 4) * model.heads * tokens * model.seq_len if unfused else 0.0
+    width, kv = model.heads * (model.head_dim + model.rope_dim), model.kv_heads * model.head_dim
+    attention = attention_activation_bytes(tokens, model.hidden, width, kv, layout.tp, layout.sp)
+    if model.attention == "mla":
+        attention += 2 * tokens * (model.q_lora + model.kv_lora)
+    mlp = _mlp_bytes(job, tokens, moe=bool(model.experts))
+    if train.dropout:
+        attention += tokens * model.hidden / (layout.tp if layout.sp else 1)
+        mlp += tokens * model.hidden / (layout.tp if layout.sp else 1)
+    if not train.fused:
+        mlp += 2 * tokens * model.ffn / layout.tp
+    modules = set(train.recompute)
+    kept = attention + (0.0 if modules & {"selective", "core_attn"} else scores / layout.tp)
+    kept += 0.0 if modules & {"mlp", "moe"} else mlp
+    return kept, attention + scores / layout.tp + mlp
+
+
+def _mlp_bytes(job: Job, tokens: float, moe: bool) -> float:
+    model, layout = job.model, job.layout
+    if not moe:
+        return mlp_activation_bytes(tokens, model.hidden, model.ffn, model.gated, layout.tp, layout.sp)
+    routed = tokens / (layout.tp if layout.tp > layout.etp else 1) * model.topk
+    experts = routed * 2 * (2 * model.hidden + (3 if model.gated else 2) * model.expert_ffn / layout.etp)
+    shared = mlp_activation_bytes(tokens, model.hidden, model.shared_ffn, model.gated, layout.tp, layout.sp)
+    return experts + shared
+
+
+def _comm_buffers(job: Job, weights: StageParameters) -> float:
+    """Communicators, context, and gathered units: two layers of 16-bit weights under FSDP, everything with a pipeline."""
+    layout, train = job.layout, job.train
+    groups = sum(degree > 1 for degree in (layout.tp, layout.pp, layout.cp, layout.ep, layout.dp, layout.etp)) + 1
+    buffers = CONTEXT_BYTES + COMMUNICATOR_BYTES * groups * (layout.world_size > 1)
+    if train.zero >= 2 and job.search.framework in ("fsdp", "torchtitan", "deepspeed"):
+        layers = max(1, max(layers_per_stage(job)))
+        held = (weights.dense + weights.experts) * 2
+        if layout.pp > 1:  # weights stay gathered and gradients unsharded between micro-batches
+            buffers += held + (weights.dense + weights.experts) * 4
+        elif train.zero == 3:
+            buffers += 2 * held / layers + job.model.vocab * job.model.hidden * 2 / layout.tp
+        else:
+            buffers += held
+    tokens = train.micro_batch * job.model.seq_len / layout.cp
+    if layout.pp > 1:
+        buffers += 4 * tokens * job.model.hidden * 2 / layout.tp
+    if layout.ep > 1:
+        buffers += 2 * tokens * job.model.topk * job.model.hidden * 2 / (layout.tp if layout.tp > layout.etp else 1)
+    return buffers

@@ -1,0 +1,238 @@
+"""Step time of a layout in parts that sum: compute, exposed communication by dimension, bubble, optimizer, other.
+
+The slowest stage sets the pace: T = m * T_slowest + what filling and draining the other stages adds + exposed gradient
+traffic + optimizer + skew and host. It is a healthy, steady step: no stragglers beyond a usual 2 %, no data stalls.
+Source of the pipeline law: Narayanan et al. 2021 section 2.2; of the parts: the modules that compute them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from diagnose.formulas.links import Fabric, Placement, collective_s
+from diagnose.formulas.schedules import ZERO_BUBBLE_SHARE
+from diagnose.planner.devices import find_device
+from diagnose.planner.job import Job
+from diagnose.planner.layers import LayerTime, Phase, head_time, layer_time
+from diagnose.planner.stages import StageParameters, layers_per_stage, stage_parameters
+from diagnose.planner.traffic import (
+    WIDTH_BYTES,
+    Groups,
+    context_parallel_s,
+    expert_parallel_s,
+    fabric_of,
+    groups_of,
+    pipeline_s,
+    tensor_parallel_s,
+)
+
+LAUNCH_S = 10e-6
+"""Host time of one eager operator with its share of autograd and Python."""
+GRAPH_SHARE = 0.15
+"""Share of the host time that CUDA graphs leave."""
+SKEW_RATIO = 0.02
+"""Usual loss to the slowest of many ranks (ByteDance what-if study: half of all jobs lose less than 10 %)."""
+COLLECTIVE_SMS = 20
+"""Streaming multiprocessors that NCCL takes while it runs (DeepSeek-V3: 20 of 132)."""
+EXPERT_OVERLAP_RATIO = 0.366
+"""Share of expert traffic that batch-level overlap hides (Megatron-Bridge moe-comm-overlap, Qwen3-30B on 16 H100)."""
+OPTIMIZER_PASS_BYTES = 30
+"""Adam reads weight, gradient and two moments and writes three of them and a 16-bit copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """Multipliers that a measured run gives each kind of time; 1 means as the formulas say."""
+
+    matmul: float = 1.0
+    attention: float = 1.0
+    elementwise: float = 1.0
+    tp: float = 1.0
+    cp: float = 1.0
+    ep: float = 1.0
+    pp: float = 1.0
+    dp: float = 1.0
+    host: float = 1.0
+    optimizer: float = 1.0
+
+    @property
+    def phase(self) -> Phase:
+        return Phase(self.matmul, self.attention, self.elementwise)
+
+
+class StepTime(NamedTuple):
+    """Seconds of one step; `total` is their sum. `bubble` is filling and draining, `other` skew and host time."""
+
+    compute: float
+    tp: float
+    cp: float
+    ep: float
+    pp: float
+    dp: float
+    bubble: float
+    optimizer: float
+    other: float
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+class _Stage(NamedTuple):
+    """One micro-batch on one stage, seconds: compute forward and backward, and exposed communication of both."""
+
+    forward: float
+    backward: float
+    tp: float
+    cp: float
+    ep: float
+    host: float
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+def step_time(job: Job, factors: Factors = Factors()) -> StepTime:  # noqa: B008  (frozen)
+    """The step of `job`, its kinds of time multiplied by `factors`."""
+    fabric, groups = fabric_of(job), groups_of(job)
+    stages = _stages(job, factors, fabric, groups)
+    slowest = max(stages, key=lambda stage: stage.total)
+    m, layout = job.microbatches, job.layout
+    share = ZERO_BUBBLE_SHARE[layout.schedule] / layout.vpp
+    bubble = share * (sum(stage.total for stage in stages) - slowest.total)
+    weights = max((stage_parameters(job, index) for index in {0, layout.pp - 1}), key=sum)
+    send = pipeline_s(job, fabric, groups) * factors.pp
+    crossings = 2 * (layout.pp - 1) if layout.vpp > 1 else 2 * m + 2 * (layout.pp - 1)
+    dp = factors.dp * _data_parallel_s(job, slowest, weights, fabric, groups)
+    optimizer = factors.optimizer * _optimizer_s(job, weights)
+    busy = m * slowest.total + bubble
+    return StepTime(
+        compute=m * (slowest.forward + slowest.backward),
+        tp=m * slowest.tp,
+        cp=m * slowest.cp,
+        ep=m * slowest.ep,
+        pp=send * crossings if layout.pp > 1 else 0.0,
+        dp=dp,
+        bubble=bubble,
+        optimizer=optimizer,
+        other=m * slowest.host + SKEW_RATIO * busy * (job.layout.world_size > 1),
+    )
+
+
+def _stages(job: Job, factors: Factors, fabric: Fabric, groups: Groups) -> list[_Stage]:
+    model, layout, device = job.model, job.layout, find_device(job.cluster.gpu)
+    assert device is not None
+    kinds = {moe: _layer(job, moe, factors, fabric, groups) for moe in _kinds(job)}
+    head = head_time(job, device).scaled(factors.phase)
+    counts, before, stages = layers_per_stage(job), 0, []
+    for index, count in enumerate(counts):
+        dense = max(0, min(count, model.dense_layers - before)) if model.experts else count
+        before += count
+        parts = [0.0] * 6
+        for moe, layers in ((False, dense), (True, count - dense)):
+            if layers:
+                parts = [part + layers * own for part, own in zip(parts, kinds[moe], strict=True)]
+        if index == layout.pp - 1:
+            parts[0], parts[1] = parts[0] + head / 3, parts[1] + head * 2 / 3
+        stages.append(_Stage(*parts))
+    return stages
+
+
+def _kinds(job: Job) -> list[bool]:
+    if not job.model.experts:
+        return [False]
+    return [False, True] if job.model.dense_layers else [True]
+
+
+def _layer(job: Job, moe: bool, factors: Factors, fabric: Fabric, groups: Groups) -> _Stage:
+    """One layer and micro-batch: device time, exposed communication, and the host's time beyond the device's."""
+    time = layer_time(job, moe)
+    trainable = 1.0 if job.train.trainable_ratio == 1.0 else 0.5 + 0.5 * job.train.trainable_ratio
+    phase = factors.phase
+    forward, again = time.forward.scaled(phase), time.again.scaled(phase)
+    backward = time.backward._replace(matmul_s=time.backward.matmul_s * trainable).scaled(phase)
+    passes = 3 if "full" in job.train.recompute else 2
+    tp = passes * factors.tp * tensor_parallel_s(job, fabric, groups, moe)
+    if job.layout.overlap_tp:  # chunks of the product run while the previous chunk travels: the first stays exposed
+        tp = tp / job.layout.tp + max(0.0, tp * (1 - 1 / job.layout.tp) - time.forward.matmul_s * phase.matmul_s * passes)
+    ep = factors.ep * expert_parallel_s(job, fabric, groups) if moe else 0.0
+    if job.layout.overlap_ep:
+        ep *= 1 - EXPERT_OVERLAP_RATIO
+    device = forward + again + backward + tp + ep
+    host = time.kernels_count * LAUNCH_S * (GRAPH_SHARE if job.train.cuda_graphs else 1.0) * factors.host
+    cp = factors.cp * _exposed_ring_s(job, time, fabric, groups)
+    return _Stage(forward, again + backward, tp, cp, ep, max(0.0, host - device))
+
+
+def _exposed_ring_s(job: Job, time: LayerTime, fabric: Fabric, groups: Groups) -> float:
+    """Ring attention: blocks travel while the previous block is attended to; what attention cannot cover is exposed."""
+    ring = context_parallel_s(job, fabric, groups)
+    if not ring:
+        return 0.0
+    return max(ring / job.layout.cp, ring - time.forward.attention_s) + max(
+        2 * ring / job.layout.cp, 2 * ring - time.backward.attention_s
+    )
+
+
+def sharded_per_microbatch(job: Job) -> bool:
+    """Weights are gathered for every micro-batch (ZeRO-3, and FSDP without a pipeline)."""
+    return (
+        job.layout.pp == 1
+        and job.layout.dp * job.layout.cp > 1
+        and (job.train.zero == 3 or (job.train.zero == 2 and job.search.framework in ("fsdp", "torchtitan")))
+    )
+
+
+def _data_parallel_s(job: Job, stage: _Stage, weights: StageParameters, fabric: Fabric, groups: Groups) -> float:
+    """Exposed gradient and weight traffic of a step."""
+    train, frozen = job.train, job.train.trainable_ratio
+    grad = WIDTH_BYTES[train.grad_dtype] * frozen
+    reduce = _both(job, weights, grad, "reduce_scatter", fabric, groups)
+    gather = _both(job, weights, 2.0 * frozen, "all_gather", fabric, groups)
+    if sharded_per_microbatch(job):
+        gather = _both(job, weights, 2.0, "all_gather", fabric, groups)
+        again = gather if train.zero == 3 else 0.0
+        return job.microbatches * _behind_each(job, stage, gather, again + reduce)
+    if not job.layout.overlap_grad_reduce:
+        return reduce + gather
+    layers = max(layers_per_stage(job))
+    tail = (reduce + gather) / layers
+    return tail + max(0.0, reduce - tail - stage.backward) + max(0.0, gather - tail - stage.forward)
+
+
+def _behind_each(job: Job, stage: _Stage, forward: float, backward: float) -> float:
+    """Per micro-batch: traffic hidden behind each pass, its first and last unit exposed, and the SMs it takes meanwhile."""
+    device = find_device(job.cluster.gpu)
+    slow = COLLECTIVE_SMS / device.sms if device else 0.0
+    exposed = (forward + backward) / (job.model.layers + 1)
+    for compute, comm in ((stage.forward, forward), (stage.backward, backward)):
+        exposed += max(0.0, comm - compute) + slow * min(comm, compute)
+    return exposed
+
+
+def _both(job: Job, weights: StageParameters, width: float, op: str, fabric: Fabric, groups: Groups) -> float:
+    """Dense weights over dp*cp, experts over their own replicas."""
+    dense = _shard_group(job, groups.dp)
+    return collective_s(op, weights.dense * width, dense, fabric) + collective_s(
+        op, weights.experts * width, groups.edp, fabric
+    )
+
+
+def _shard_group(job: Job, place: Placement) -> Placement:
+    """ZeRO-3 of DeepSpeed runs one ring over all ranks, so a GPU gets its own NIC's rate and not its node's."""
+    if job.train.zero == 3 and job.search.framework == "deepspeed" and place.domains > 1:
+        return Placement(place.ranks, 1)
+    if job.train.shard_group and job.train.zero == 3:
+        return Placement(min(place.ranks, job.train.shard_group), min(place.per_domain, job.train.shard_group))
+    return place
+
+
+def _optimizer_s(job: Job, weights: StageParameters) -> float:
+    """One pass over the weights, gradients and moments this rank updates."""
+    device, layout = find_device(job.cluster.gpu), job.layout
+    assert device is not None
+    shards = layout.dp * layout.cp if job.train.zero else 1
+    own = weights.dense / shards + weights.experts / (layout.edp if job.train.zero else 1)
+    return own * job.train.trainable_ratio * OPTIMIZER_PASS_BYTES / (0.8 * device.hbm_bytes_per_s)

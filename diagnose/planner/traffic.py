@@ -1,0 +1,96 @@
+"""Communication of one step by parallel dimension: what is sent, how often, over which links, and what stays exposed.
+
+Volumes are those of planner tables of the frameworks (Narayanan et al. 2021 section 3.2 for TP, Rajbhandari et al. 2020
+for ZeRO, DeepSeek-V3 section 3.3.3 for the four all-to-all of a mixture-of-experts layer). Links: formulas.links.
+Exposed is what compute of the same micro-batch cannot hide; it does not include waiting for late ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diagnose.formulas.links import NET_HOP_S, Fabric, Placement, collective_s, place, send_s
+from diagnose.planner.devices import find_device
+from diagnose.planner.job import Job
+
+WIDTH_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Where the ranks of each dimension sit (order tp-cp-ep-dp-pp, the first dimension on neighbouring GPUs)."""
+
+    tp: Placement
+    cp: Placement
+    dp: Placement
+    ep: Placement
+    edp: Placement
+    pp_crosses: bool
+
+
+def fabric_of(job: Job) -> Fabric:
+    """The links of the job's cluster."""
+    cluster, device = job.cluster, find_device(job.cluster.gpu)
+    return Fabric(
+        cluster.intra_bytes_per_s,
+        cluster.inter_bytes_per_s,
+        cluster.fast_domain,
+        device.generation if device else 0,
+        cluster.inter_latency_ns * 1e-9 or NET_HOP_S,
+    )
+
+
+def groups_of(job: Job) -> Groups:
+    """Placement of every group; with pp first in `rank_order` the pipeline neighbours share a node instead of dp."""
+    layout, domain = job.layout, job.cluster.fast_domain
+    inner = layout.tp * layout.cp
+    pp_inside = layout.rank_order.index("pp") < layout.rank_order.index("dp") if "pp" in layout.rank_order else False
+    pp_stride = inner * (1 if pp_inside else layout.dp)
+    return Groups(
+        tp=place(layout.tp, 1, domain),
+        cp=place(layout.cp, layout.tp, domain),
+        dp=place(layout.dp * layout.cp, layout.tp * (layout.pp if pp_inside else 1), domain),
+        ep=place(layout.ep, layout.etp, domain),
+        edp=place(layout.edp, layout.etp * layout.ep, domain),
+        pp_crosses=pp_stride * 2 > domain,
+    )
+
+
+def tensor_parallel_s(job: Job, fabric: Fabric, groups: Groups, moe: bool) -> float:
+    """One direction of one layer: an all-reduce per block, or reduce-scatter + all-gather (the same bytes) with SP."""
+    tokens = job.train.micro_batch * job.model.seq_len / job.layout.cp
+    size = 2.0 * tokens * job.model.hidden
+    blocks = 1 if moe and job.layout.etp == 1 else 2
+    if job.layout.sp:
+        pair = collective_s("reduce_scatter", size, groups.tp, fabric) + collective_s("all_gather", size, groups.tp, fabric)
+        return blocks * pair
+    return blocks * collective_s("all_reduce", size, groups.tp, fabric)
+
+
+def context_parallel_s(job: Job, fabric: Fabric, groups: Groups) -> float:
+    """Keys and values of all other ranks, once forward (twice backward: they come again and their gradients leave)."""
+    model, cp = job.model, job.layout.cp
+    if cp == 1:
+        return 0.0
+    kv = 2 * max(1, model.kv_heads // job.layout.tp) * model.head_dim
+    size = 2.0 * job.train.micro_batch * model.seq_len * kv
+    return collective_s("all_gather", size, groups.cp, fabric)
+
+
+def expert_parallel_s(job: Job, fabric: Fabric, groups: Groups) -> float:
+    """Dispatch and combine, forward and backward: four all-to-all of tokens * top-k * hidden."""
+    model, layout, train = job.model, job.layout, job.train
+    tokens = train.micro_batch * model.seq_len / layout.cp / (layout.tp if layout.tp > layout.etp else 1)
+    factor = model.capacity_factor if train.routing == "capacity" and model.capacity_factor else 1.0
+    size = tokens * model.topk * model.hidden * factor
+    there = collective_s("all_to_all", size * WIDTH_BYTES[train.dispatch_dtype], groups.ep, fabric)
+    back = collective_s("all_to_all", size * WIDTH_BYTES[train.combine_dtype], groups.ep, fabric)
+    return 2 * (there + back)
+
+
+def pipeline_s(job: Job, fabric: Fabric, groups: Groups) -> float:
+    """One activation over one stage boundary; each TP rank sends its share (scatter / gather, Narayanan section 4.1)."""
+    if job.layout.pp == 1:
+        return 0.0
+    tokens = job.train.micro_batch * job.model.seq_len / job.layout.cp
+    return send_s(2.0 * tokens * job.model.hidden / job.layout.tp, groups.pp_crosses, fabric)
