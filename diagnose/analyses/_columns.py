@@ -69,9 +69,13 @@ def lookup(known: Ints, values: Ints) -> Ints:
 
 
 def label(texts: list[str], index: Ints) -> pa.Array:
-    """LABEL column from distinct texts and the index of each row's text; null where negative."""
-    indices = pa.array(index.astype(np.int32), mask=index < 0)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
+    """LABEL column from texts and the index of each row's text; null where negative. Unused texts go."""
+    used = np.flatnonzero(np.bincount(index + 1, minlength=1)[1:])
+    coded = pa.array([texts[i] for i in used.tolist()], pa.string()).dictionary_encode()  # texts may repeat
+    code = np.full(len(texts) + 1, -1, dtype=np.int32)
+    code[used] = coded.indices.to_numpy(zero_copy_only=False)
+    indices = code[index]
+    return pa.DictionaryArray.from_arrays(pa.array(indices, mask=indices < 0), coded.dictionary)
 
 
 def take(values: Ints, index: Ints, absent: int) -> Ints:

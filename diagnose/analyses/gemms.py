@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from diagnose.analyses._columns import integers
-from diagnose.analyses._operator_flop import compute_dtypes, longest_kernel, operators
+from diagnose.analyses._columns import integers, label
+from diagnose.analyses._operator_flop import FORMATS, compute_dtypes, longest_kernel, operators
 from diagnose.analyses._shapes import PRODUCTS
 from diagnose.analyses._work import by_rank
 from diagnose.formulas.gpus import peak
@@ -56,28 +56,26 @@ def gpu_of(files: pa.Table, rank: int) -> str | None:
 
 def _of_rank(kernels: pa.Table, events: pa.Table, op_args: pa.Table, gpu: str | None) -> pa.Table:
     ops = operators(events, op_args, kernels)
-    product = np.array([name in PRODUCTS for name in ops.name], dtype=bool)
+    product = np.array([name in PRODUCTS for name, _ in ops.kinds], dtype=bool)
     ran = np.flatnonzero(ops.of_kernel >= 0)
-    dur = np.bincount(ops.of_kernel[ran], integers(kernels["dur_ns"])[ran], minlength=len(ops.name)).astype(np.int64)
+    dur = np.bincount(ops.of_kernel[ran], integers(kernels["dur_ns"])[ran], minlength=len(ops.kind)).astype(np.int64)
     longest = longest_kernel(ops, kernels)
-    rows = np.flatnonzero(product & (longest >= 0)) if len(ops.name) else np.zeros(0, dtype=np.int64)
-    dtypes = compute_dtypes(ops, kernels, gpu)
-    peaks = {dtype: peak(gpu, dtype).flop_per_s or np.nan for dtype in set(dtypes)}
-    best = np.array([peaks[dtypes[row]] for row in rows], dtype=np.float64)
-    time = np.where(dur[rows] > 0, dur[rows], np.nan)
-    rate = ops.flop[rows] / time * 1e9
-    ratio = np.where(rate <= best, rate / best, np.nan)
+    rows = np.flatnonzero(product[ops.kind] & (longest >= 0))
+    dtype = compute_dtypes(ops, kernels, gpu)[rows]
+    best = np.array([*(peak(gpu, name).flop_per_s or np.nan for name in FORMATS), np.nan])[dtype]
+    work = ops.flop[rows]
+    rate = work / np.where(dur[rows] > 0, dur[rows], np.nan) * 1e9
     m, n, k, batch = ops.sizes[rows].T
     kernel = kernels.take(pa.array(longest[rows]))
+    floats = {
+        "work_flop": work,
+        "rate_flop_per_s": rate,
+        "peak_flop_per_s": best,
+        "efficiency_ratio": np.where(rate <= best, rate / best, np.nan),
+    }
     return SCHEMA.build(
-        {
-            **{name: kernel[name] for name in ("event_id", "rank", "step")},
-            "op": pa.array([ops.name[row] for row in rows], pa.string()),
-            "m": m, "n": n, "k": k, "batch": batch,
-            "dtype": pa.array([dtypes[row] for row in rows], pa.string()),
-            "dur_ns": dur[rows],
-            "work_flop": ops.flop[rows],
-            **{name: np.ma.masked_invalid(values) for name, values in
-               (("rate_flop_per_s", rate), ("peak_flop_per_s", best), ("efficiency_ratio", ratio))},
-        }
-    )  # fmt: skip
+        {name: kernel[name] for name in ("event_id", "rank", "step")}
+        | {"op": label([name for name, _ in ops.kinds], ops.kind[rows]), "dtype": label(list(FORMATS), dtype)}
+        | {"m": m, "n": n, "k": k, "batch": batch, "dur_ns": dur[rows]}
+        | {name: np.ma.masked_invalid(values) for name, values in floats.items()}
+    )
