@@ -9,9 +9,15 @@
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
 
-  function axis(given, narrow) {
+  function cut(label) {
+    return label.length > 20 && !label.includes("&") ? `${label.slice(0, 9)}…${label.slice(-9)}` : label;
+  }
+
+  function axis(given, narrow, roomy = false) {
     const plain = { gridcolor: colour("--grid"), linecolor: colour("--line"), zerolinecolor: colour("--line"), fixedrange: true };
     const merged = { ...plain, ...given };
+    if (narrow && given && given.ticktext) merged.ticktext = given.ticktext.map(cut);
+    if (narrow && given && given.range && roomy) merged.range = [given.range[0], given.range[1] * 1.45];
     if (given && given.title) merged.title = { ...given.title, font: { size: narrow ? 11 : 12, color: colour("--soft") } };
     return merged;
   }
@@ -25,7 +31,7 @@
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: narrow ? 11 : 12.5, color: colour("--ink") },
       hoverlabel: { ...layout.hoverlabel, ...hover },
-      xaxis: axis(layout.xaxis, narrow),
+      xaxis: axis(layout.xaxis, narrow, layout.meta === "labelled"), // labels stand right of their bars
       yaxis: axis(layout.yaxis, narrow),
     };
   }

@@ -32,6 +32,15 @@ class Share:
 
 
 @dataclass(frozen=True)
+class Swatch:
+    """A part of the step, with its colour beside its name."""
+
+    kind: ClassVar[str] = "swatch"
+    text: str
+    part: str
+
+
+@dataclass(frozen=True)
 class Tag:
     """A word with a meaning shown by colour and shape: found, clear, unknown, critical, warning, ok, ..."""
 
@@ -102,6 +111,7 @@ class Headline:
     tone: str
     text: str
     facts: Sequence[tuple[str, str]]
+    cost: str = ""
     change: str = ""
     worth: str = ""
     link: str = ""

@@ -31,7 +31,9 @@ def waterfall(parts: Sequence[dict[str, Any]], total_name: str) -> dict[str, Any
     starts = np.cumsum([0, *(p["dur_ns"] for p in parts)])
     shown = [part(p["part"]) for p in parts]
     names = [literal(s.label) for s in shown] + [literal(total_name)]
-    texts = [f"{show('_ns', p['dur_ns'])} · {p['dur_ns'] / total:.1%}" for p in parts] + [show("_ns", total)]
+    texts = [f"{show('_ns', p['dur_ns'])} · {show('_ratio', p['dur_ns'] / total)}" for p in parts] + [
+        show("_ns", total)
+    ]
     exact = [f"{p['dur_ns']:,} ns<br>{literal(s.meaning, 160)}" for p, s in zip(parts, shown, strict=True)]
     bar = {
         "type": "bar",
@@ -46,8 +48,8 @@ def waterfall(parts: Sequence[dict[str, Any]], total_name: str) -> dict[str, Any
         "hovertemplate": "<b>%{y}</b><br>%{customdata}<extra></extra>",
         "marker": _marker([*shown, Part("", "", "#7b8494")]),
     }
-    layout = _layout(margin={"l": 8, "r": 8, "t": 8, "b": 40}, bargap=0.28)
-    layout["yaxis"] = {"autorange": "reversed", "automargin": True, "ticks": ""}
+    layout = _layout(margin={"l": 8, "r": 8, "t": 8, "b": 40}, bargap=0.28, meta="labelled")
+    layout["yaxis"] = {"autorange": "reversed", "automargin": True, "showgrid": False}
     layout["xaxis"] = {"title": {"text": unit}, "range": [0, total / unit_ns * 1.34], "rangemode": "tozero"}
     return {"data": [bar], "layout": layout}
 
@@ -73,15 +75,19 @@ def stacked(
             }
         )
     layout = _layout(
-        barmode="stack", bargap=0.18, showlegend=True, legend=_LEGEND, margin={"l": 8, "r": 8, "t": 8, "b": 8}
+        barmode="stack",
+        bargap=min(0.7, max(0.18, 1 - 0.09 * len(places))),
+        showlegend=True,
+        legend=_LEGEND,
+        margin={"l": 8, "r": 8, "t": 8, "b": 8},
     )
-    layout["xaxis"] = {"type": "category", "title": {"text": title}, "automargin": True}
+    layout["xaxis"] = {"type": "category", "title": {"text": title}, "automargin": True, "showgrid": False}
     layout["yaxis"] = {"title": {"text": unit}, "automargin": True, "rangemode": "tozero"}
     return {"data": data, "layout": layout}
 
 
 def timeline(lanes: Sequence[str], shapes: Sequence[dict[str, Any]], dur_ns: int) -> dict[str, Any]:
-    """Lanes over time. A shape set: part, lane, start_ns and dur_ns arrays from the left edge, hover texts (literal)."""
+    """Lanes over time. A shape set: part, lane, start_ns and dur_ns arrays from the left edge, literal hover texts."""
     unit_ns, unit = axis_unit(dur_ns)
     data = []
     for group in shapes:
@@ -108,7 +114,7 @@ def timeline(lanes: Sequence[str], shapes: Sequence[dict[str, Any]], dur_ns: int
         "categoryarray": [literal(lane) for lane in reversed(lanes)],
         "range": [-0.6, len(lanes) - 0.4],
         "automargin": True,
-        "fixedrange": True,
+        "showgrid": False,
     }
     return {"data": data, "layout": layout}
 
@@ -140,8 +146,9 @@ def ranking(labels: Sequence[str], series: Sequence[tuple[str, str, float, Seque
     layout["yaxis"] = {
         "autorange": "reversed",
         "automargin": True,
+        "showgrid": False,
         "tickvals": rows,
-        "ticktext": [literal(label, 30) for label in labels],
+        "ticktext": [literal(label, 38) for label in labels],
     }
     layout["xaxis"] = {"title": {"text": unit}, "rangemode": "tozero"}
     return {"data": data, "layout": layout}

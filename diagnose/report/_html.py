@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import json
 import pkgutil
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from diagnose.findings import Diagnosis
 
 _NOT_SECTIONS = {"terminal"}
+_UNIT = re.compile(r"(\d) ((?:ns|us|ms|s|min|h|%|GPUs?|[KMGT]iB|B|[kMGTP]?(?:B|FLOP)/s)(?![\w]))")
 
 
 class Maker(NamedTuple):
@@ -71,6 +73,7 @@ def render(diagnosis: Diagnosis) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_glue,
     )
     return environment.get_template("page.html").render(
         sections=shown,
@@ -81,6 +84,11 @@ def render(diagnosis: Diagnosis) -> str:
         figures_json=embed(figures),
         parts=PARTS_SHOWN,
     )
+
+
+def _glue(value: Any) -> Any:
+    """Keep a figure and its unit on one line."""
+    return _UNIT.sub("\\1\u00a0\\2", value) if type(value) is str else value
 
 
 def embed(value: Any) -> str:

@@ -38,8 +38,8 @@ _IDLE = {
     "sync": Part(
         "after a sync", "device idle because the host had waited for it: a blocking synchronise or .item()", "#8f7fc4"
     ),
-    "launch": Part("late launch", "device idle, the host issued the next kernel late", "#8592a6"),
-    "idle": Part("idle", "device idle, cause unknown", "#aab2bf"),
+    "launch": Part("late launch", "device idle, the host issued the next kernel late", "#66758f"),
+    "idle": Part("unexplained idle", "device idle, no cause found", "#b3bbc8"),
 }
 
 
@@ -72,7 +72,7 @@ IDLE_PARTS = IDLE_CAUSES
 
 def part(key: str) -> Part:
     """Words and colour of `key`; a part of a later version keeps its own name in grey."""
-    return PARTS_SHOWN.get(key) or Part(key, "a part that this version does not know", "#aab2bf")
+    return PARTS_SHOWN.get(key) or Part(key, "a part that this version does not know", "#b3bbc8")
 
 
 def in_order(parts: list[dict[str, object]]) -> list[dict[str, object]]:

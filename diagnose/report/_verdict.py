@@ -16,11 +16,12 @@ from diagnose.units import show
 
 
 class Verdict(NamedTuple):
-    """`tone`: found | clear | unknown. `facts`: three (label, sentence). The rest is empty without a finding."""
+    """`tone`: found | clear | unknown. `facts`: three (label, sentence). `cost` and on: empty without a finding."""
 
     tone: str
     headline: str
     facts: tuple[tuple[str, str], ...]
+    cost: str = ""
     change: str = ""
     worth: str = ""
     rule: str = ""
@@ -34,9 +35,10 @@ def verdict(diagnosis: Diagnosis) -> Verdict:
     step_ns, mark = _span(diagnosis)
     of_each = f" of every {show('_ns', step_ns)} {mark}" if top.lost_ns and step_ns else ""
     lost = loss(top)
-    headline = f"{clean(top.title)}: {lost}{of_each}" if lost else clean(top.title)
     facts = (("Cause", clean(top.summary)), ("Step", composition(diagnosis)), _also(diagnosis, top))
-    return Verdict("found", headline, facts, clean(top.fix), worth(diagnosis, top), top.rule)
+    return Verdict(
+        "found", clean(top.title), facts, f"{lost}{of_each}", clean(top.fix), worth(diagnosis, top), top.rule
+    )
 
 
 def loss(finding: Finding) -> str:
@@ -49,19 +51,14 @@ def loss(finding: Finding) -> str:
 
 
 def worth(diagnosis: Diagnosis, finding: Finding) -> str:
-    """What the job gains when the finding is gone, with GPU-hours a day where the job's size is known."""
-    gain = loss(finding)
-    if not finding.lost_ns:
-        return gain
+    """GPU-hours a day that go with the finding; empty where the job's size or the lost share is unknown."""
     gpus = diagnosis.job.get("world_size")
-    if not gpus or finding.lost_ratio is None:
-        return f"{gain} a step; the job's size is unknown, so no GPU-hours"
+    if not finding.lost_ns or not gpus or finding.lost_ratio is None:
+        return ""
     hours = finding.lost_ratio * gpus * 24
-    return (
-        f"{gain} a step, {hours:,.0f} of {gpus * 24:,} GPU-hours a day on {gpus:,} GPU{'s' * (gpus > 1)}"
-        if (hours >= 10)
-        else f"{gain} a step, {hours:.1f} of {gpus * 24:,} GPU-hours a day on {gpus:,} GPU{'s' * (gpus > 1)}"
-    )
+    shown = f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}"
+    about = "about" if finding.lost_kind == "simulated" else "up to"
+    return f"{about} {shown} of {gpus * 24:,} GPU-hours a day on {gpus:,} GPU{'s' * (gpus > 1)}"
 
 
 def composition(diagnosis: Diagnosis, most: int = 4) -> str:
@@ -122,12 +119,12 @@ def _nothing(diagnosis: Diagnosis) -> Verdict:
     facts = (("Step", composition(diagnosis)), ("Comm", communication(diagnosis)), ("Idle", _idle(diagnosis)))
     settle = next((clean(s.reason) for s in diagnosis.symptoms if s.status == "unknown" and s.reason), "")
     if not clear:
-        return Verdict("unknown", "What was recorded cannot answer any of the five questions", facts, settle)
+        return Verdict("unknown", "What was recorded cannot answer any of the five questions", facts, change=settle)
     if unknown:
         text = (
             f"No problem found in what was recorded: {clear} of {len(SYMPTOMS)} clear, {unknown} cannot be judged yet"
         )
-        return Verdict("clear", text, facts, settle)
+        return Verdict("clear", text, facts, change=settle)
     return Verdict("clear", "Healthy: all five symptoms are clear", facts)
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from diagnose.findings import Diagnosis
 from diagnose.report import _figures
-from diagnose.report._blocks import Block, Figure, Grid, Section, Share, columns
+from diagnose.report._blocks import Block, Figure, Grid, Section, Share, Swatch, columns
 from diagnose.report._parts import part
 from diagnose.report._text import clean, name
 from diagnose.report._totals import Scale, inside, scale, totals
@@ -60,7 +60,7 @@ def _gaps(idle: pa.Table, whole_ns: int, by: Scale) -> Grid:
     heads = columns("Cause", "Host was in", "Gap ended by", "Module", "Source", ">Gaps", ">Idle")
     cells = [
         [
-            part(r["cause"]).label,
+            Swatch(part(r["cause"]).label, r["cause"]),
             name(r["host"], 48),
             name(r["before"], 48),
             name(r["module"], 40),

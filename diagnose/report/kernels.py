@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from diagnose.findings import Diagnosis
 from diagnose.report import _figures
-from diagnose.report._blocks import Block, Figure, Grid, Section, Share, columns
+from diagnose.report._blocks import Block, Figure, Grid, Section, Share, Swatch, columns
 from diagnose.report._parts import part
 from diagnose.report._text import clean, name, words
 from diagnose.report._totals import totals
@@ -73,7 +73,7 @@ def _grid(found: pa.Table, rows: list[dict[str, Any]], whole_ns: int) -> Grid:
     cells = [
         [
             name(r["name"], 84),
-            clean(r["class"] or UNKNOWN),
+            Swatch(clean(r["class"] or UNKNOWN), CLASS_PART.get(r["class"], "idle")),
             words(clean(r["category"] or UNKNOWN)),
             show("_ns", r["dur_ns"]),
             Share(share(r["dur_ns"], whole_ns), r["dur_ns"] / whole_ns, CLASS_PART.get(r["class"], "idle")),

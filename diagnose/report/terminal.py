@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from diagnose.findings import SYMPTOMS, Diagnosis
+from diagnose.findings import SYMPTOMS, Diagnosis, Symptom
 from diagnose.report._parts import part
 from diagnose.report._text import clean
 from diagnose.report._verdict import loss, measured, verdict
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LABEL_COLUMNS = 9
 WIDEST = 100
+SCREEN_LINES = 23
 _TONES = {"found": "bold red", "clear": "bold green", "unknown": "bold yellow"}
 _SEVERITIES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
@@ -30,18 +31,14 @@ _SEVERITIES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 def render(diagnosis: Diagnosis, console: Console, *, report: Path | None = None, verbose: bool = False) -> None:
     """Print the summary. `report`: where the page was written; `verbose`: every finding and skipped rule follows."""
     width = max(30, min(console.width, WIDEST))
-    answer = verdict(diagnosis)
-    lines: list[Text] = [*_wrapped(answer.headline, width, 2, _TONES[answer.tone]), Text()]
-    if console.is_terminal and not console.no_color and not console.legacy_windows and (bar := _bar(diagnosis, width)):
-        lines += [bar]
-    lines += [line for label, text in answer.facts for line in _labelled(label, text, width, 2)]
-    lines += [Text(), *_symptoms(diagnosis, width), Text()]
-    if answer.change:
-        label = "Do first" if answer.tone == "found" else "Collect"
-        lines += _labelled(label, answer.change, width, 3, "bold" if answer.tone == "found" else "")
-    if answer.worth:
-        lines += _labelled("Worth", answer.worth, width, 2)
-    lines += _labelled("Quality", _quality(diagnosis), width, 1)
+    colour = console.is_terminal and not console.no_color and not console.legacy_windows
+    bar = _bar(diagnosis, width) if colour else None
+    lines: list[Text] = []
+    for symptom_lines, change_lines in ((2, 3), (1, 3), (1, 2), (1, 1)):
+        lines = [*_top(diagnosis, width, bar), *_symptoms(diagnosis, width, symptom_lines), Text()]
+        lines += _bottom(diagnosis, width, change_lines)
+        if len(lines) + (report is not None) <= SCREEN_LINES:
+            break
     if report is not None:
         lines += _path("Report", str(report))
     if verbose:
@@ -50,24 +47,46 @@ def render(diagnosis: Diagnosis, console: Console, *, report: Path | None = None
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def _symptoms(diagnosis: Diagnosis, width: int) -> list[Text]:
+def _top(diagnosis: Diagnosis, width: int, bar: Text | None) -> list[Text]:
+    answer = verdict(diagnosis)
+    headline = f"{answer.headline}: {answer.cost}" if answer.cost else answer.headline
+    headline += f", {answer.worth}" if answer.worth else ""
+    lines = [*_wrapped(headline, width, 3, _TONES[answer.tone]), Text(), *([bar] if bar else [])]
+    return lines + [line for label, text in answer.facts for line in _labelled(label, text, width, 2)] + [Text()]
+
+
+def _bottom(diagnosis: Diagnosis, width: int, change_lines: int) -> list[Text]:
+    answer = verdict(diagnosis)
+    lines = []
+    if answer.change:
+        label = "Do first" if answer.tone == "found" else "Collect"
+        lines += _labelled(label, answer.change, width, change_lines, "bold" if answer.tone == "found" else "")
+    return lines + _labelled("Quality", _quality(diagnosis), width, 1)
+
+
+def _symptoms(diagnosis: Diagnosis, width: int, most_lines: int) -> list[Text]:
     lines = []
     longest = max(map(len, SYMPTOMS.values()))
+    room = width - LABEL_COLUMNS - longest - 2
     for symptom in diagnosis.symptoms:
         question = SYMPTOMS.get(symptom.symptom, symptom.symptom)
-        if symptom.status == "found" and symptom.lost_ns:
-            ratio = f" ({show('_ratio', symptom.lost_ratio)})" if symptom.lost_ratio is not None else ""
-            why = f"up to {show('lost_ns', symptom.lost_ns)} a step{ratio}"
-        elif symptom.status == "found" and symptom.lost_bytes:
-            why = f"up to {show('lost_bytes', symptom.lost_bytes)}"
-        else:
-            why = "" if symptom.status == "clear" else clean(symptom.reason)
-        text = f"{question:<{longest}}  {why}".rstrip() if width >= 66 else question
-        line = Text(f"{symptom.status:<{LABEL_COLUMNS}}", style=_TONES.get(symptom.status, ""))
-        line.append(_cut(text, width - LABEL_COLUMNS), style="")
-        line.stylize("not bold", LABEL_COLUMNS)
-        lines.append(line)
+        answers = _wrapped(_answer(symptom), room, most_lines) if room >= 20 else []
+        head = Text(f"{symptom.status:<{LABEL_COLUMNS}}", style=_TONES.get(symptom.status, ""))
+        head.append(_cut(question, width - LABEL_COLUMNS), style="not bold default")
+        if answers and answers[0].plain:
+            head.append(" " * (longest - len(question) + 2)).append(answers[0].plain, style="not bold default")
+        lines.append(head)
+        lines += [Text(" " * (width - room)) + more for more in answers[1:]]
     return lines
+
+
+def _answer(symptom: Symptom) -> str:
+    if symptom.status == "found" and symptom.lost_ns:
+        ratio = f" ({show('_ratio', symptom.lost_ratio)})" if symptom.lost_ratio is not None else ""
+        return f"up to {show('lost_ns', symptom.lost_ns)} a step{ratio}"
+    if symptom.status == "found" and symptom.lost_bytes:
+        return f"up to {show('lost_bytes', symptom.lost_bytes)}"
+    return "" if symptom.status == "clear" else clean(symptom.reason)
 
 
 def _quality(diagnosis: Diagnosis) -> str:
@@ -75,8 +94,8 @@ def _quality(diagnosis: Diagnosis) -> str:
     for item in diagnosis.inputs:
         counts[item["status"]] = counts.get(item["status"], 0) + 1
     total = len(diagnosis.inputs)
-    listed = ", ".join(status if n == total else f"{n} {status}" for status, n in counts.items())
-    text = f"{total} input{'s' * (total != 1)}: {listed}"
+    states = ", ".join(status if n == total else f"{n} {status}" for status, n in counts.items())
+    text = f"{total} input{'s' * (total != 1)}: {states}"
     met: dict[str, int] = {}
     for row in diagnosis.quality:
         met[row["problem"]] = met.get(row["problem"], 0) + (row.get("count") or 1)

@@ -75,8 +75,8 @@ def _figure(tables: dict[str, pa.Table], stretch: Stretch, budget: int) -> Figur
     note = ""
     if drawing.merged_count:
         note = (
-            f"{drawing.merged_count:,} of {drawing.pieces_count:,} pieces, shorter than {show('_ns', drawing.pixel_ns)}, "
-            "are drawn merged; a merged shape says how many it holds."
+            f"{drawing.merged_count:,} of {drawing.pieces_count:,} pieces, "
+            f"shorter than {show('_ns', drawing.pixel_ns)}, are drawn merged; a merged shape says how many it holds."
         )
     spec = _figures.timeline(drawing.lanes, drawing.shapes, stretch.dur_ns)
     alt = (

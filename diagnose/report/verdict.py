@@ -22,7 +22,8 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section:
     headline = Headline(
         answer.tone,
         answer.headline,
-        [*answer.facts],
+        answer.facts,
+        answer.cost,
         answer.change,
         answer.worth,
         f"finding-{answer.rule}" if answer.rule else "",

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from diagnose.findings import Diagnosis
 from diagnose.report import _figures
-from diagnose.report._blocks import Figure, Grid, Name, Section, Share, Text, columns
+from diagnose.report._blocks import Figure, Grid, Section, Share, Swatch, Text, columns
 from diagnose.report._parts import part
 from diagnose.report._verdict import composition, measured, share
 from diagnose.units import show
@@ -29,7 +29,7 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section | None
     )
     rows = [
         [
-            Name(part(p["part"]).label),
+            Swatch(part(p["part"]).label, p["part"]),
             show("_ns", p["dur_ns"]),
             Share(share(p["dur_ns"], total), p["dur_ns"] / total, p["part"]),
             part(p["part"]).meaning,
@@ -41,7 +41,7 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section | None
         columns("Part", ">Time", ">Share", "Meaning"),
         [
             *rows,
-            [Name("sum"), show("_ns", total), Share("100.0 %", None), "the parts are disjoint: nothing counts twice"],
+            ["sum", show("_ns", total), Share("100.0 %", None), "the parts are disjoint: nothing counts twice"],
         ],
     )
     note = "" if of_step else "The recording marks no steps, so this is the whole of it, first to last device event."
