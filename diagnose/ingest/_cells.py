@@ -64,13 +64,21 @@ def header_of(lines: list[str]) -> Header:
         delimiter = max(_DELIMITERS, key=text.count)
         if text.count(delimiter) == 0 and line.startswith("#"):
             continue
-        names = [name.strip() for name in next(csv.reader([text], delimiter=delimiter), [])]
+        names = [name.strip() for name in fields(text, delimiter)]
         seen: dict[str, int] = {}
         for at, name in enumerate(names):
             seen[name] = seen.get(name, 0) + 1
             names[at] = f"{name}_{seen[name]}" if seen[name] > 1 else name
         return Header(skipped, names, delimiter)
     return Header(0, [], ",")
+
+
+def fields(line: str, delimiter: str) -> list[str]:
+    """Fields of one line; none where it is no delimited text."""
+    try:
+        return next(csv.reader([line.replace("\r", " ")], delimiter=delimiter), [])
+    except csv.Error:
+        return []
 
 
 def is_number(text: str) -> bool:

@@ -8,7 +8,6 @@ Method: DuckDB over cells (line, name, text), block by block, so memory is bound
 
 from __future__ import annotations
 
-import csv
 import re
 from typing import Any
 
@@ -16,7 +15,16 @@ import pyarrow as pa
 
 from diagnose.errors import InputError
 from diagnose.ingest import Options, Source, quality
-from diagnose.ingest._cells import Block, csv_blocks, first_lines, first_object, header_of, is_number, json_blocks
+from diagnose.ingest._cells import (
+    Block,
+    csv_blocks,
+    fields,
+    first_lines,
+    first_object,
+    header_of,
+    is_number,
+    json_blocks,
+)
 from diagnose.schema import INGESTED, Tables
 
 STEP_NAMES = (
@@ -52,9 +60,9 @@ def sniff(head: bytes, name: str) -> bool:
     first = first_object(lines)
     if first is not None:
         second = first_object(lines[1:])
-        return _column(list(first), STEP_NAMES) is not None or (
-            bool(first) and second is not None and first.keys() == second.keys()
-        )
+        flat = all(not isinstance(value, (dict, list)) for value in first.values())
+        alike = bool(first) and flat and second is not None and first.keys() == second.keys()
+        return alike or _column(list(first), STEP_NAMES) is not None
     return _is_table(lines)
 
 
@@ -136,7 +144,7 @@ def _is_table(lines: list[str]) -> bool:
         return False
     if any(is_number(name) or len(name) > 80 for name in header.names):
         return False
-    first = next(csv.reader([lines[header.skipped_count + 1]], delimiter=header.delimiter), [])
+    first = fields(lines[header.skipped_count + 1], header.delimiter)
     numbers = sum(map(is_number, first))
     has_step = _column(header.names, STEP_NAMES) is not None
     return len(first) == len(header.names) and numbers >= (1 if has_step else len(first) / 2)
