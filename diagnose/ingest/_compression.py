@@ -25,7 +25,8 @@ Reopen = Callable[[], Iterator[bytes]]
 
 PIECE_BYTES = 8 << 20  # output of one call to a decompressor: measured best for ISA-L, and what bounds a zip bomb
 MAGIC_BYTES = 16  # what `compression_of` wants to see
-_BITE_BYTES = 1 << 16
+_BITE_BYTES = 1 << 18  # input of one call; what a member does not use of it is copied back
+_SMALL_BITE_BYTES = 1 << 14
 
 _MAGIC = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "bzip2": b"BZh", "xz": b"\xfd7zXZ\x00"}
 _ENDINGS = {".gz": "gzip", ".tgz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
@@ -53,79 +54,77 @@ def decompressed(kind: str, reopen: Reopen, note: Note) -> Iterator[bytes]:
 
 
 def _gunzip(reopen: Reopen, note: Note) -> Iterator[bytes]:
-    pieces = reopen()
-    held, start, produced = b"", 0, 0  # input not yet used; where it starts in the file; bytes given out so far
+    compressed = PieceReader(reopen())
+    produced = 0
     while True:
-        held, start = _next_member(held, start, pieces)
-        if not held:
+        magic = compressed.peek(_BITE_BYTES, skip=b"\0")[:2]  # zeros between members are padding
+        start = compressed.position
+        if not b"\x1f\x8b".startswith(magic):
+            note(
+                "damaged_compression", produced, f"what follows the gzip data at compressed byte {start:,} is not gzip"
+            )
             return
-        if not b"\x1f\x8b".startswith(held[:2]):
-            note("damaged_compression", produced, f"what follows the gzip data at compressed byte {start} is not gzip")
+        if not magic:
             return
-        member_start, member_produced = start, produced
-        inflate = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
-        why = "cut"
-        while not inflate.eof:
-            if inflate.needs_input and not held:
-                held = next(pieces, b"")
-                if not held:
-                    break
-            try:
-                out = inflate.decompress(held, PIECE_BYTES)
-            except igzip_lib.IsalError as error:  # type: ignore[misc]  # the stub lacks its base
-                why = f"damaged ({error})"
-                break
-            start += len(held)
-            held = b""
-            produced += len(out)
-            if out:
+        given = 0
+        try:
+            for out in _members(igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP), compressed):
+                given += len(out)
                 yield out
-        if not inflate.eof:
-            pieces_again = _skip(reopen(), member_start)
-            for out in _salvage(pieces_again, produced - member_produced):
-                produced += len(out)
+        except (igzip_lib.IsalError, EOFError) as error:  # type: ignore[misc]  # the stub lacks its base
+            why = "cut" if isinstance(error, EOFError) else f"damaged ({error})"
+            compressed = PieceReader(reopen())
+            compressed.skip(start)
+            again = _Salvage(compressed, given)
+            for out in again:
+                given += len(out)
                 yield out
-            note("damaged_compression", produced, f"the gzip stream is {why}; {produced:,} bytes were readable")
-            return
-        held = inflate.unused_data
-        start -= len(held)
+            if not again.complete:
+                readable = produced + given
+                note("damaged_compression", readable, f"the gzip stream is {why}; {readable:,} bytes were readable")
+                return
+        produced += given
 
 
-def _next_member(held: bytes, start: int, pieces: Iterator[bytes]) -> tuple[bytes, int]:
-    """Skip zero padding; input that begins a member (2 bytes at least, unless the file ends), and its offset."""
-    while True:
-        kept = held.lstrip(b"\0")
-        start += len(held) - len(kept)
-        if len(kept) >= 2:
-            return kept, start
-        more = next(pieces, b"")
-        if not more:
-            return kept, start
-        held = kept + more
+def _members(inflate: Any, compressed: PieceReader) -> Iterator[bytes]:
+    """What one member holds. EOFError where the stream ends inside it.
+
+    ISA-L (1.9) misreads a header with a checksum or extra field that arrives in several bites; `peek` has made the
+    first bite long enough for any real header.
+    """
+    bite = b""
+    while not inflate.eof:
+        if inflate.needs_input:
+            bite = compressed.read_some(_BITE_BYTES)
+            if not bite:
+                raise EOFError
+        out = inflate.decompress(bite, PIECE_BYTES)
+        bite = b""
+        if out:
+            yield out
+    compressed.put_back(inflate.unused_data)
 
 
-def _skip(pieces: Iterator[bytes], count: int) -> Iterator[bytes]:
-    for piece in pieces:
-        if count < len(piece):
-            yield piece[count:]
-        count = max(0, count - len(piece))
+class _Salvage:
+    """What zlib reads of a member beyond its first `known` bytes; afterwards, whether it was complete after all."""
 
+    def __init__(self, compressed: PieceReader, known: int) -> None:
+        self.compressed, self.known, self.complete = compressed, known, False
 
-def _salvage(pieces: Iterator[bytes], known: int) -> Iterator[bytes]:
-    """What zlib can still read of a damaged member beyond its first `known` bytes."""
-    inflate = zlib.decompressobj(wbits=31)
-    for piece in pieces:
-        for at in range(0, len(piece), _BITE_BYTES):
-            bite, before = piece[at : at + _BITE_BYTES], inflate.copy()
+    def __iter__(self) -> Iterator[bytes]:
+        inflate, failed = zlib.decompressobj(wbits=31), False
+        while not inflate.eof and not failed and (bite := self.compressed.read_some(_SMALL_BITE_BYTES)):
+            before = inflate.copy()
             try:
-                out, failed = inflate.decompress(bite), False
+                out = inflate.decompress(bite)
             except zlib.error:
                 out, failed = _byte_by_byte(before, bite), True
-            if len(out) > known:
-                yield out[known:]
-            known = max(0, known - len(out))
-            if failed:
-                return
+            if len(out) > self.known:
+                yield out[self.known :]
+            self.known = max(0, self.known - len(out))
+        self.complete = inflate.eof and not failed
+        if self.complete:
+            self.compressed.put_back(inflate.unused_data)
 
 
 def _byte_by_byte(inflate: Any, bite: bytes) -> bytes:
@@ -140,30 +139,15 @@ def _byte_by_byte(inflate: Any, bite: bytes) -> bytes:
 
 def _by_object(new: Callable[[], Any], kind: str, reopen: Reopen, note: Note) -> Iterator[bytes]:
     """bzip2 and xz, through the standard library: several streams one after the other, zero padding between."""
-    pieces, held, produced = reopen(), b"", 0
-    while True:
-        held, _ = _next_member(held, 0, pieces)
-        if not held:
-            return
-        inflate = new()
-        while not inflate.eof:
-            if inflate.needs_input and not held:
-                held = next(pieces, b"")
-            if inflate.needs_input and not held:
-                note("damaged_compression", produced, f"the {kind} stream is cut; {produced:,} bytes were readable")
-                return
-            try:
-                out = inflate.decompress(held, PIECE_BYTES)
-            except (OSError, lzma.LZMAError) as error:
-                note(
-                    "damaged_compression", produced, f"the {kind} stream is damaged ({error}) after {produced:,} bytes"
-                )
-                return
-            held = b""
-            produced += len(out)
-            if out:
+    compressed, produced = PieceReader(reopen()), 0
+    try:
+        while compressed.peek(1, skip=b"\0"):
+            for out in _members(new(), compressed):
+                produced += len(out)
                 yield out
-        held = inflate.unused_data
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        why = "cut" if isinstance(error, EOFError) else f"damaged ({error})"
+        note("damaged_compression", produced, f"the {kind} stream is {why}; {produced:,} bytes were readable")
 
 
 def _zstd(reopen: Reopen, note: Note) -> Iterator[bytes]:
@@ -172,7 +156,7 @@ def _zstd(reopen: Reopen, note: Note) -> Iterator[bytes]:
     with pa.CompressedInputStream(pa.PythonFile(PieceReader(reopen()), mode="r"), "zstd") as stream:
         while True:
             try:
-                out = stream.read(_BITE_BYTES * 16)
+                out = stream.read(1 << 20)
             except OSError as error:
                 note(
                     "damaged_compression",
@@ -218,6 +202,27 @@ class PieceReader:
         self._at += len(part)
         self.position += len(part)
         return part
+
+    def peek(self, count: int, skip: bytes = b"") -> bytes:
+        """The next `count` bytes (fewer only at the end), still to be read; leading bytes in `skip` are dropped."""
+        while True:
+            seen = self._held[self._at : self._at + count]
+            drop = len(seen) - len(seen.lstrip(skip)) if skip else 0
+            if drop:
+                self._at += drop
+                self.position += drop
+            elif len(seen) == count or not (more := next(self._pieces, b"")):
+                return seen
+            else:
+                self._held, self._at = self._held[self._at :] + more, 0
+
+    def put_back(self, data: bytes) -> None:
+        """Undo the reading of the last bytes."""
+        if self._at >= len(data):
+            self._at -= len(data)  # they are still held: the usual case, without a copy
+        else:
+            self._held, self._at = data + self._held[self._at :], 0
+        self.position -= len(data)
 
     def skip(self, count: int) -> None:
         """Drop `count` bytes."""

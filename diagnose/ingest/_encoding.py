@@ -34,7 +34,7 @@ def encoding_of(head: bytes) -> tuple[str, int]:
             len(text) >= 2
             and not any(zeros[:2])
             and zeros.count(0) >= 0.7 * len(zeros)
-            and printable >= 0.9 * len(text)
+            and printable >= 0.7 * len(text)
         ):
             return encoding, 0
     return "utf-8", 0

@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import pickle
+import random
 import struct
 import tarfile
 import zipfile
@@ -186,7 +187,7 @@ def test_marked_text_of_any_encoding(text: str, encoding: str, size: int) -> Non
     assert [note[0] for note in notes] == ["byte_order_mark", *(["utf16"] if encoding != "utf-8" else [])]
 
 
-@given(st.sampled_from(ENCODINGS[:3]), st.integers(1, 64), st.text(max_size=30))
+@given(st.sampled_from(ENCODINGS[:3]), st.integers(1, 64), st.text(st.characters(exclude_categories=["C"]), max_size=8))
 def test_unmarked_text(encoding: str, size: int, name: str) -> None:
     text = '{"schemaVersion": 1, "deviceProperties": [], "traceName": "' + name.replace("\0", "") + '"}'
     assert encoding_of(text.encode(encoding)) == (encoding, 0)
@@ -287,7 +288,7 @@ def test_archive_members_in_any_order(tmp_path: Path, name: str, order: list[int
 def test_a_cut_archive_gives_what_it_still_holds(tmp_path: Path) -> None:
     from diagnose.ingest import expand
 
-    noise = bytes(zlib.crc32(bytes([i % 256, i // 256])) & 0xFF for i in range(60_000))
+    noise = random.Random(0).randbytes(60_000)
     path = tmp_path / "a.tar.gz"
     path.write_bytes(tar_of({"rank0.json": noise, "rank1.json": noise}, "w:gz")[:90_000])
     documents, unusable = expand([str(path)])
