@@ -57,6 +57,8 @@ class HostStack:
         self._threads = Threads(events["process"], events["thread"])
         is_kind = {k: kinds == (kind.index(k) if k in kind else -2) for k in ("op", "annotation", "python")}
         op, annotation, python = is_kind["op"], is_kind["annotation"], is_kind["python"]
+        ranges = op & self._named(matches(self._names, RANGE_RECORDED_AS_OP))
+        op, annotation = op & ~ranges, annotation | ranges
         self._op_flags = op
         self._ops = self._nesting(op)
         self._annotations = self._nesting(annotation & self._named(names_module(self._names)))
@@ -111,6 +113,8 @@ class HostStack:
         self._optimizer, self._backward, self._forward = map(self._nesting, (optimizer, backward, forward))
         of = self._threads.of_event
         count = self._threads.count + 1  # one more, so that code -1 has its own last place
+        # Gradients are zeroed anywhere between two steps, so that alone ends no forward.
+        optimizer &= self._named(matches(self._names, r"^Optimizer\.step"))
         nodes, optimizer, step = (chosen & (of >= 0) for chosen in (backward & op, optimizer, step))
         runs_nodes = np.bincount(of[nodes], minlength=count) > 0
         others = np.bincount(of[step | optimizer], minlength=count) > 0

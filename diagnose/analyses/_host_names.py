@@ -25,6 +25,9 @@ BACKWARD_NODE = r"^autograd::engine::evaluate_function|Backward\d*(\[.*\])?$|^Co
 BACKWARD_RANGE = (
     r"^FSDP::(post_|pre_|root_post_)?backward|^FullyShardedDataParallel\._(pre|post)_backward|^Backward \d+$"
 )
+RANGE_RECORDED_AS_OP = r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\))"
+"""Ranges that recordings before 2022 keep among the operators."""
+
 _FRAME = r"^(?P<path>.+)\((?P<line>\d+)\): (?P<function>.*)$"
 _LIBRARY_PATH = (
     r"^<|^(torch|torchgen|functorch|triton|numpy|importlib|_bootstrap)/|(site|dist)-packages/|/lib/python\d|^lib/python\d"

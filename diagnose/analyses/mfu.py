@@ -22,7 +22,7 @@ from diagnose.analyses._host_names import matches
 from diagnose.analyses._operator_flop import FORMATS, Floats, Operators, compute_dtypes, longest_kernel, operators
 from diagnose.analyses._work import by_rank
 from diagnose.analyses.gemms import gpu_of
-from diagnose.formulas.gpus import peak
+from diagnose.formulas.gpus import find_gpu, peak
 from diagnose.schema import FLOAT, INT32, INT64, LABEL, TEXT, table
 
 SCHEMA = table(
@@ -135,6 +135,8 @@ def _judge(span: _Span, work: Floats, gpu: str | None, blocked: str) -> dict[str
         reason = blocked
     elif not total:
         reason = "no matrix product, convolution or attention was recorded"
+    elif find_gpu(gpu) is None:
+        reason = peak(gpu, None).reason
     elif work[0] > MIN_FORMAT_RATIO * total:
         reason = "the number format of some products is not known (float32 may run as TF32)"
     elif missing:
@@ -162,7 +164,11 @@ def _hidden(kernels: pa.Table, span: _Span) -> str:
     if 2 * graph > total:
         return ": it ran inside captured graphs"
     unlinked = int(dur[span.chosen & flags(kernels["launch_ns"].is_null())].sum())
-    return ": its launches were not recorded" if 2 * unlinked > total else ": custom or compiled kernels, or no shapes"
+    return (
+        ": its launches were not recorded"
+        if 2 * unlinked > total
+        else ": custom or compiled kernels, or arguments not recorded"
+    )
 
 
 def _negligible(kernels: pa.Table) -> Flags:

@@ -187,3 +187,38 @@ def test_backward_work_gets_the_module_of_its_forward():
     assert (row["op"], row["phase"], row["module"], row["source"]) == (
         "aten::mm", "backward", "Linear_0", "net.py(8): forward",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["annotation", "op"])  # "op": recordings before 2022
+def test_optimizer_range_of_any_year(kind):
+    table = events(
+        (kind, "ProfilerStep#1", 0, 100),
+        ("op", "aten::mm", 10, 20),
+        (kind, "Optimizer.zero_grad#SGD.zero_grad", 22, 28),
+        ("op", "autograd::engine::evaluate_function: MmBackward0", 30, 50, 2),
+        (kind, "Optimizer.step#SGD.step", 60, 90),
+        ("op", "aten::add_", 65, 70),
+    )
+
+    rows = ask(table, 12, 25, 66, 62)
+
+    assert [row["phase"] for row in rows] == ["forward", "optimizer", "optimizer", "optimizer"]
+    assert rows[3]["op"] is None
+
+
+def test_threads_of_processes_do_not_mix():
+    table = EVENTS.build(
+        {
+            "event_id": [0, 1],
+            "kind": ["op", "op"],
+            "name": ["aten::a", "aten::b"],
+            "ts_ns": [0, 0],
+            "dur_ns": [10, 10],
+            "process": [1, 2],
+            "thread": [2, 1],
+        }
+    )
+    stack = HostStack(table)
+    columns = [pa.chunked_array([pa.array(values, pa.int64())]) for values in ([1, 2, 1, 3], [2, 1, 1, 1], [5] * 4)]
+
+    assert stack.labels(stack.at(*columns))["op"].to_pylist() == ["aten::a", "aten::b", None, None]
