@@ -20,6 +20,7 @@ from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers,
 from diagnose.analyses._host_names import (
     BACKWARD_NODE,
     BACKWARD_RANGE,
+    RANGE_RECORDED_AS_OP,
     matches,
     module_labels,
     names_module,
