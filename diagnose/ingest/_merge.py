@@ -98,30 +98,30 @@ def _relabel(tables: Tables, own: list[Document], event_offset: int) -> Tables:
 
 
 def _ranks(table: pa.Table, own: list[Document]) -> pa.ChunkedArray:
+    """Ranks of a part's table: nulls and placeholders take the rank of their document."""
     given = table["rank"]
     by_file = pa.array([d.row["rank"] for d in own], pa.int32())
-    if len(own) == 1:
-        if given.null_count == len(given):
-            return constant(own[0].row["rank"], len(given), pa.int32())
-        settled = given.fill_null(by_file[0]) if given.null_count and by_file[0].is_valid else given
-    elif "file" in table.column_names and given.null_count:
-        settled = pc.coalesce(given, by_file.take(table["file"].combine_chunks()))
-    else:
-        settled = given
-    lowest = pc.min(settled).as_py()
-    if lowest is None or lowest >= 0:
-        return settled
-    placeholder = pc.less(settled, 0)
-    at = pc.if_else(placeholder, pc.subtract(-1, settled), None)
-    known = pa.chunked_array([by_file.take(chunk) for chunk in at.cast(pa.int32()).chunks], pa.int32())
-    return pc.if_else(placeholder, known, settled)
+    if len(own) == 1 and given.null_count == len(given):
+        return constant(own[0].row["rank"], len(given), pa.int32())
+    lowest = pc.min(given).as_py()
+    if lowest is not None and lowest < 0:
+        placeholder = pc.less(given, 0)
+        given = pc.if_else(placeholder, _by_file(by_file, pc.if_else(placeholder, pc.subtract(-1, given), None)), given)
+    if given.null_count and len(own) == 1:
+        given = given.fill_null(by_file[0]) if by_file[0].is_valid else given
+    elif given.null_count and "file" in table.column_names:
+        given = pc.coalesce(given, _by_file(by_file, table["file"]))
+    return given
+
+
+def _by_file(values: pa.Array, file: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pa.chunked_array([values.take(chunk) for chunk in file.chunks], values.type)
 
 
 def _file_numbers(table: pa.Table, own: list[Document]) -> pa.ChunkedArray:
     if len(own) == 1:
         return constant(own[0].number, table.num_rows, pa.int32())
-    numbers = pa.array([d.number for d in own], pa.int32())
-    return pa.chunked_array([numbers.take(chunk) for chunk in table["file"].chunks], pa.int32())
+    return _by_file(pa.array([d.number for d in own], pa.int32()), table["file"])
 
 
 def constant(value: int | None, length: int, kind: pa.DataType) -> pa.ChunkedArray:

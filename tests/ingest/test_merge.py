@@ -14,8 +14,8 @@ from diagnose.ingest import merge, quality, unusable
 from diagnose.schema import INGESTED, Tables
 
 
-def build(name: str, **columns: Any) -> pa.Table:
-    return INGESTED[name].build(columns)
+def build(table: str, /, **columns: Any) -> pa.Table:
+    return INGESTED[table].build(columns)
 
 
 def part(
@@ -26,8 +26,10 @@ def part(
     count = len(names)
     return {
         "files": build(
-            "files", file=[0], path=[path], kind=["kineto"], rank=[rank], rank_source=[source if rank is not None else None],
-            world_size=[world], gpu=[gpu], events_count=[count], start_ns=[shift], end_ns=[shift + 10 * count], status=["ok"], detail=[""],
+            "files", file=[0], path=[path], kind=["kineto"], rank=[rank],
+            rank_source=[source if rank is not None else None],
+            world_size=[world], gpu=[gpu], events_count=[count], start_ns=[shift], end_ns=[shift + 10 * count],
+            status=["ok"], detail=[""],
         ),
         "events": build(
             "events", event_id=list(range(count)), kind=["op"] * count, name=list(names),
@@ -187,7 +189,8 @@ def two_documents(ranks: list[int | None]) -> Tables:
             start_ns=[0, 50], end_ns=[20, 60], status=["ok"] * 2,
         ),
         "events": build(
-            "events", event_id=[0, 1, 2], file=[0, 0, 1], kind=["op"] * 3, name=["mm", "add", "late"], ts_ns=[0, 10, 50], dur_ns=[5] * 3
+            "events", event_id=[0, 1, 2], file=[0, 0, 1], kind=["op"] * 3, name=["mm", "add", "late"],
+            ts_ns=[0, 10, 50], dur_ns=[5] * 3,
         ),
         "op_args": build("op_args", event_id=[1, 2], sequence=[7, 8]),
         "threads": build("threads", rank=placeholder, process=[1, 2], thread=[1, 2], name=["x", "y"]),
