@@ -144,7 +144,10 @@ def _missing(rule: Rule, tables: Mapping[str, pa.Table]) -> str:
         if column not in tables[table].schema.names:
             raise RuleError(f"needs_values names {name}, which does not exist")
         if tables[table].num_rows == 0:
-            return f"no {table} in these inputs; needed: {collect.for_table(table, rule.collect)}"
+            # Nothing of a kind is not the same as nothing recorded.
+            recorded = "spans" in tables and tables["spans"].num_rows > 0
+            needed = "" if recorded else f"; needed: {collect.for_table(table, rule.collect)}"
+            return f"no {table} in these inputs{needed}"
         if tables[table][column].null_count == tables[table].num_rows:
             return f"no value of {name} in these inputs; needed: {collect.for_column(name, rule.collect)}"
     return ""
