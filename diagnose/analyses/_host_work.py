@@ -63,7 +63,7 @@ def _named(names: list[str], pattern: re.Pattern[str]) -> np.ndarray:
 
 
 def _threads(events: pa.Table) -> Ints:
-    processes, process = encode(events["process"])
+    _, process = encode(events["process"])
     distinct, thread = encode(events["thread"])
     return (process + 1) * (len(distinct) + 1) + thread + 1
 

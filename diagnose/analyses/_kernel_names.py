@@ -60,7 +60,8 @@ COMMUNICATION: tuple[tuple[str, str], ...] = (
     (_ID + r"k?userbuffers_\w+", "userbuffers"),
     # Anything else that names a collective, unless it is a fused kernel that computes as well (see FUSED).
     (r"(?<![A-Za-z0-9])(?:k|custom_?|my_?|fast_?|nvls_?|ring_?|intra_?node_?|inter_?node_?)?" + _COLLECTIVE
-     + r"(?:_kernel|Kernel|_coalesced|_into_tensor|_inplace|_oneshot|_twoshot|_[0-9]|_intra|_inter|$)", "named_collective"),
+     + r"(?:_kernel|Kernel|_coalesced|_into_tensor|_inplace|_oneshot|_twoshot|_[0-9]|_intra|_inter|$)",
+     "named_collective"),
     (_ID + r"(?:Custom|Fast|Nvls|OneShot|TwoShot)?(?:AllReduce|AllGather|ReduceScatter|AllToAll)(?:Kernel)?(?![a-z])",
      "named_collective"),
 )  # fmt: skip
@@ -109,7 +110,7 @@ COMPUTE_LIBRARIES = (
     r"at::|caffe2::|torch::|apex|cudnn|MIOpen|miopen|^ck::|_ZN2ck|ck_tile|cutlass|xmma|transformer_engine|"
     r"flashinfer|tensorrt_llm|liger|xformers|mamba|causal_conv|selective_scan"
 )
-"""Libraries that compute, in the path of the function: a type among the parameters or template arguments is no proof."""
+"""Libraries that compute, in the path of the function: a type among its parameters is no proof."""
 
 COPIES: tuple[tuple[str, str], ...] = (
     (r"(?i)memset|fillbuffer", "memset"),

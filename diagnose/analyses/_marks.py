@@ -25,8 +25,8 @@ _STEP_LIKE = re.compile(
     r"(?i)(^|[^a-z])(training|train|global|optim(?:izer)?|micro)?[ _\-./]?(step|iter|iteration|batch)s?([^a-z]|$)"
 )
 _FRAMEWORK = re.compile(
-    r"^(nccl:|gloo:|mpi:|xccl:|hccl:|Optimizer\.|FSDP::|FullyShardedDataParallel|DistributedDataParallel|torch\.|## Call"
-    r"|enumerate\(|PP:|autograd|(Forward|Backward) ?\d|Torch-Compiled|TorchDynamo|PyTorch Profiler|Iteration Start)"
+    r"^(nccl:|gloo:|mpi:|xccl:|hccl:|Optimizer\.|FSDP::|FullyShardedDataParallel|DistributedDataParallel|torch\."
+    r"|## Call|enumerate\(|PP:|autograd|(Forward|Backward) ?\d|Torch-Compiled|TorchDynamo|PyTorch Profiler|Iteration Start)"
 )
 STEP_LIKE_TILING = 0.5
 """Share of its own span that a family named like a step must cover; a guess, loaders often lie outside the range."""

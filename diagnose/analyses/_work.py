@@ -52,7 +52,8 @@ class Work(NamedTuple):
         """Pieces launched before the recording began: without a launch, and before the first that has one."""
         if not self.mostly_linked:
             return np.zeros(len(self.row), bool)
-        return ~self.linked & (self.start < self.start[self.linked].min())
+        first = int(self.start[self.linked].min())
+        return np.asarray(~self.linked & (self.start < first), bool)
 
 
 def by_rank(events: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -89,7 +90,8 @@ def _lanes(events: pa.Table, rows: Ints) -> Ints:
     part = events.select(["device", "stream"]).take(rows)
     devices, device = encode(part["device"])
     _, stream = encode(part["stream"])
-    return np.unique((stream + 1) * (len(devices) + 1) + device + 1, return_inverse=True)[1].astype(np.int64)
+    lane: Ints = np.unique((stream + 1) * (len(devices) + 1) + device + 1, return_inverse=True)[1].astype(np.int64)
+    return lane
 
 
 def _launches(events: pa.Table, rows: Ints, ends: Ints) -> Ints:

@@ -1,10 +1,29 @@
-"""Communication as it ran, with what was said about it, how much was hidden, and why not more."""
+"""Communication as it ran, with what was said about it, how much was hidden, and why not more.
+
+A duration holds the waiting for the last peer as well as the transfer; on one rank the two cannot be told apart, so
+bandwidth from one rank is a lower bound and `wait_ns` is null. A null size, group or bandwidth is unknown, not zero.
+`exposed_ns` is the time that the partition gives to the row, so rows sum to the partition's communication parts.
+Bus bandwidth is algorithm bandwidth times the nccl-tests factor of the operation; where the network itself reduces
+(NVLS, SHARP) it may exceed the link: it is an equivalent, not a measurement of the wire.
+
+Method: records per kernel (`_records`), exposure by interval algebra (`_partition`), reasons from the timeline
+(`_blocked`).
+"""
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from diagnose.schema import FLOAT, INT32, INT64, LABEL, UINT64, table
+from diagnose.analyses import _intervals as iv
+from diagnose.analyses._blocked import REASONS, blocked_by
+from diagnose.analyses._columns import Ints, codes, dictionary, integers, label, lookup, take
+from diagnose.analyses._operations import VOCABULARY, bus_factor, code
+from diagnose.analyses._partition import Comm, busy_set, exposed_ns, of_class
+from diagnose.analyses._records import EVIDENCE, Records, records
+from diagnose.analyses._work import NEVER, by_rank
+from diagnose.schema import COMM_DIMS, FLOAT, INT32, INT64, LABEL, UINT64, table
 
 SCHEMA = table(
     "communication kernel (in CPU-only traces: gloo work)",
@@ -32,13 +51,102 @@ SCHEMA = table(
     ("bandwidth_bound", LABEL, "lower (one rank: waiting is inside) | measured (matched)"),
     ("phase", LABEL, "forward | backward | optimizer"),
     ("launch_ns", INT64, "start of the launching call"),
-    ("blocked_by", LABEL, "why not hidden: same_stream | stream_wait | launched_late | no_compute_left | unknown; null when hidden"),
+    (
+        "blocked_by",
+        LABEL,
+        "why not hidden: same_stream | launched_late | stream_wait | no_compute_left | unknown; null when hidden",
+    ),
     ("module", LABEL, "FSDP unit, module or named range"),
     ("source", LABEL, "source line, where recorded"),
     ("evidence", LABEL, "kernel_args | external_id | launch | annotation | name: where op and size come from"),
 )
 
+_EXPERT_OPS = ("dispatch", "combine")
+"""Operations of expert-parallel libraries, which state their dimension themselves."""
+
 
 def collectives(kernels: pa.Table, calls: pa.Table, groups: pa.Table, steps: pa.Table, events: pa.Table) -> pa.Table:
-    """STUB."""
-    return SCHEMA.empty()
+    """Every communication kernel of every rank, in order of start within the rank."""
+    found = [SCHEMA.empty()]
+    for rank, part in by_rank(events) if kernels.num_rows else ():
+        mine = kernels.filter(pc.equal(kernels["rank"], rank))
+        if bool(of_class(mine, "comm").any()):
+            said = calls.filter(pc.equal(calls["rank"], rank))
+            found.append(_of_rank(rank, mine, said, groups, steps.filter(pc.equal(steps["rank"], rank)), part))
+    return pa.concat_tables(found).unify_dictionaries().combine_chunks()
+
+
+def _of_rank(  # noqa: PLR0913  (one parameter per table)
+    rank: int, kernels: pa.Table, calls: pa.Table, groups: pa.Table, steps: pa.Table, events: pa.Table
+) -> pa.Table:
+    comm = kernels.filter(pa.array(of_class(kernels, "comm")))
+    record = records(comm, calls, events)
+    group = take(codes(calls["group"]), record.call, -1)
+    dim = _dimensions(rank, group, dictionary(calls["group"]), groups, record)
+    start, length = integers(comm["ts_ns"]), integers(comm["dur_ns"])
+    compute = busy_set(kernels, of_class(kernels, "compute"))
+    exposed = exposed_ns(Comm(start, start + length, dim, np.full(len(dim), -1, np.int64)), compute)
+    size = integers(calls["group_size"], -1)
+    alg, bus = _bandwidths(record, length, take(size, record.call, -1))
+    reasons = blocked_by(comm, exposed, kernels, _step_end(comm, steps))
+    known = record.call >= 0
+    picked = pa.array(record.call, mask=~known)
+    return SCHEMA.build(
+        {
+            **{
+                c: comm[c]
+                for c in ("event_id", "step", "stream", "ts_ns", "dur_ns", "phase", "launch_ns", "module", "source")
+            },
+            **{c: calls[c].take(picked) for c in ("group", "seq", "comm_id", "dtype", "group_size", "peer")},
+            "rank": np.full(len(dim), rank, np.int32),
+            "dim": label(list(COMM_DIMS), dim),
+            "op": label(list(VOCABULARY), record.op),
+            "size_bytes": np.ma.array(record.size_bytes, mask=record.size_bytes < 0),
+            "hidden_ns": iv.overlap_with(start, start + length, compute),
+            "exposed_ns": exposed,
+            "algbw_bytes_per_s": _floats(alg),
+            "busbw_bytes_per_s": _floats(bus),
+            "bandwidth_bound": label(["lower"], np.where(np.isnan(alg), -1, 0)),
+            "blocked_by": label(list(REASONS), reasons),
+            "evidence": label(list(EVIDENCE), record.evidence),
+        }
+    )
+
+
+def _floats(values: np.ndarray) -> pa.Array:
+    return pa.array(values, FLOAT, mask=np.isnan(values))
+
+
+def _dimensions(rank: int, group: Ints, names: list[str], groups: pa.Table, record: Records) -> Ints:
+    """Index in COMM_DIMS per row, from the description of the group that holds this rank."""
+    other = COMM_DIMS.index("other")
+    dims: dict[str, int] = {}
+    for row in groups.select(["group", "ranks", "dim"]).to_pylist():
+        if row["ranks"] is None or rank in row["ranks"]:
+            dims.setdefault(row["group"], COMM_DIMS.index(row["dim"]))
+    by_group = np.array([dims.get(n, other) for n in names], np.int64)
+    expert = np.isin(record.op, [code(o) for o in _EXPERT_OPS])
+    return np.where(expert & (group < 0), COMM_DIMS.index("ep"), by_group[group])
+
+
+def _bandwidths(record: Records, length: Ints, ranks: Ints) -> tuple[np.ndarray, np.ndarray]:
+    """(algorithm, bus) bandwidth in bytes per second; NaN where unknown. Sends and receives have neither: most of
+    their duration is waiting for the neighbour."""
+    known = (record.size_bytes >= 0) & (length > 0) & (record.op > 0) & (record.op != code("p2p"))
+    alg = np.where(known, record.size_bytes * 1e9 / np.maximum(length, 1), np.nan)
+    bus = np.full(len(alg), np.nan)
+    for op in np.unique(record.op).tolist():
+        for n in np.unique(ranks[record.op == op]).tolist():
+            factor = bus_factor(VOCABULARY[op], n)
+            if factor is not None:
+                mine = (record.op == op) & (ranks == n)
+                bus[mine] = alg[mine] * factor
+    return alg, bus
+
+
+def _step_end(comm: pa.Table, steps: pa.Table) -> Ints:
+    """End of each row's step; of time where it has none."""
+    steps = steps.filter(pc.is_valid(steps["ts_ns"])).sort_by("step")
+    ends = integers(steps["ts_ns"]) + integers(steps["dur_ns"])
+    place = lookup(integers(steps["step"]), integers(comm["step"], NEVER))
+    return take(ends, place, np.iinfo(np.int64).max)

@@ -34,6 +34,7 @@ from diagnose.analyses._classify import (
 from diagnose.analyses._columns import Flags, Ints, codes, dictionary, flags, integers, label, lookup, take
 from diagnose.analyses._host import HostStack
 from diagnose.analyses._host_work import host_work
+from diagnose.analyses._operations import operation
 from diagnose.analyses._work import NEVER, Work, by_rank, device_work, next_on_lane, of_kind, serial_ends, side
 from diagnose.schema import BOOL, INT32, INT64, LABEL, table
 
@@ -73,7 +74,7 @@ ROUNDING_NS = 2_000
 _GRAPH_LAUNCH = re.compile(r"(?i)graph_?launch")
 
 
-def kernels(  # noqa: PLR0913  (one parameter per table)
+def kernels(
     events: pa.Table,
     steps: pa.Table,
     device_args: pa.Table,
@@ -330,5 +331,5 @@ def _host_category(name: str) -> str:
     """Category of a host operator or communication range by its name."""
     for pattern, category in _HOST_CATEGORIES:
         if pattern.search(name):
-            return category or operation_of_name(name.split(":", 1)[1])
+            return category or operation(name)
     return "elementwise" if name.startswith("aten::") else "other"
