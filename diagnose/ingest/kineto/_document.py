@@ -1,0 +1,239 @@
+"""Reading one trace after the other out of a stream: header, events block by block, and what follows them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from diagnose.ingest.kineto._cut import Cut, Cutter, Indices
+from diagnose.ingest.kineto._faults import Faults
+from diagnose.ingest.kineto._header import Header, find_events, parse_head, parse_tail
+from diagnose.ingest.kineto._parse import SHAPES, Parser, Slices
+from diagnose.ingest.kineto._record import Record
+from diagnose.ingest.kineto._scan import Scanner, State
+from diagnose.ingest.kineto._sort import Codes, Sorter
+from diagnose.ingest.kineto._stream import PAD, Window
+from diagnose.ingest.kineto._survey import Survey
+from diagnose.ingest.kineto._values import Mask, Rows, valid
+
+
+class Document(NamedTuple):
+    """One trace of a file."""
+
+    header: Header
+    record: Record
+    faults: Faults
+    has_events: bool  # an event array was there, empty or not
+    offset: int
+
+
+class Part(NamedTuple):
+    """The slices of one shape in a block."""
+
+    shape: str
+    rows: Indices
+    found: pa.StructArray
+
+
+class Reader:
+    """Reads the documents of one stream."""
+
+    def __init__(self, window: Window, threads: int | None = None) -> None:
+        self._window = window
+        self._parser = Parser(threads)
+        self._cutter = Cutter()
+        self._rows = Rows(self._parser)
+        self._next_event = 0
+
+    def next(self) -> Document | None:
+        """The next document, or None at the end of the file."""
+        window = self._window
+        self._skip_space()
+        if window.ended and not window.size:
+            return None
+        faults, begin = Faults(), window.offset
+        place = self._find_events()
+        if place is None:
+            text = window.text()
+            window.consume(window.size)
+            return Document(
+                parse_head(text.rstrip().removesuffix(b"}"), begin, faults), self._record(faults), faults, False, begin
+            )
+        header = parse_head(window.text(0, place[0]), begin, faults)
+        is_list = not window.text(0, place[0]).strip()
+        window.consume(place[1])
+        record = self._record(faults)
+        ended = _Events(self, record, faults).read()
+        self._next_event = record.count
+        if ended and not is_list:
+            header |= self._tail(faults)
+        return Document(header, record, faults, True, begin)
+
+    def _record(self, faults: Faults) -> Record:
+        return Record(self._parser, self._rows, faults, self._next_event)
+
+    def _skip_space(self) -> None:
+        window = self._window
+        while True:
+            text = window.text(0, 4096)
+            left = text.lstrip(b" \t\r\n\0")
+            window.consume(len(text) - len(left))
+            if left or (window.ended and not window.size):
+                return
+            window.fill()
+
+    def _find_events(self) -> tuple[int, int] | None:
+        window = self._window
+        size = 1 << 16
+        while True:
+            final = window.ended and size >= window.size
+            place = find_events(window.text(0, size), final)
+            if place or final:
+                return place
+            size *= 4
+            while size > window.size and not window.ended:
+                window.fill()
+
+    def _tail(self, faults: Faults) -> Header:
+        window = self._window
+        while True:
+            found = parse_tail(window.text(), window.offset, window.ended, faults)
+            if found:
+                window.consume(found[1])
+                return found[0]
+            window.fill()
+
+    @property
+    def window(self) -> Window:
+        """The stream."""
+        return self._window
+
+    @property
+    def parser(self) -> Parser:
+        """The connection that parses."""
+        return self._parser
+
+    @property
+    def cutter(self) -> Cutter:
+        """The scratch memory for cutting."""
+        return self._cutter
+
+
+class _Events:
+    """Reads the event array of one document."""
+
+    def __init__(self, reader: Reader, record: Record, faults: Faults) -> None:
+        self._window, self._parser, self._cutter = reader.window, reader.parser, reader.cutter
+        self._sorter = Sorter(self._parser)
+        self._record, self._faults = record, faults
+        self._survey = Survey(faults)
+
+    def read(self) -> bool:
+        """Consume the array; True where it ended in order, False where the file did."""
+        while True:
+            cut = self._cutter.cut(self._window.view, self._window.ended)
+            state, at = self._block(cut)
+            self._window.consume(at)
+            if state is State.ENDED:
+                return True
+            if state is State.CUT:
+                place = self._window.offset + self._window.size
+                self._faults.add("truncated", at=place, detail="the file ends inside the list of events")
+                self._window.consume(self._window.size)
+                return False
+            if not self._window.ended:
+                self._window.fill()
+
+    def _block(self, cut: Cut) -> tuple[State, int]:
+        """Read what the cut offers: why it stopped, and how much of the window is done."""
+        window = self._window
+        slices = Slices(window.padded, cut.starts, cut.ends)
+        self._survey.look(window, slices, cut.rest)
+        codes = self._sorter.sort(slices, cut.flat)
+        parsed, good = self._parse(slices, codes)
+        mended: list[tuple[int, bytes]] = []
+        state, at = State.STARVED, cut.rest
+        is_last = window.ended or cut.rest == window.size or window.view[cut.rest] != ord("{")
+        if is_last or not good.all():
+            state, at = self._mend(slices, cut, good, mended, is_last)
+        self._keep(slices, parsed, codes, good)
+        self._add_mended(mended)
+        return state, at
+
+    def _parse(self, slices: Slices, codes: Codes) -> tuple[list[Part], Mask]:
+        """The slices of each shape with their columns, and which slices are valid."""
+        good = codes >= 0
+        shapes = np.array([s.shape for s in self._sorter.sorts] or [""])[codes]
+        parsed = []
+        for shape, spec in SHAPES.items():
+            rows = np.flatnonzero((shapes == shape) & good)
+            if len(rows):
+                found = self._parser.parse(slices.take(rows), spec)
+                good[rows] = valid(found)
+                parsed.append(Part(shape, rows, found))
+        return parsed, good
+
+    def _mend(
+        self, slices: Slices, cut: Cut, good: Mask, mended: list[tuple[int, bytes]], is_last: bool
+    ) -> tuple[State, int]:
+        """Read the places where slices failed; clears `good` for what was read again."""
+        window = self._window
+        text = window.text().decode("latin-1")
+        known = np.append(cut.starts, cut.rest) if cut.rest < window.size else cut.starts
+        scanner = Scanner(text, known, window.offset, window.ended, self._faults)
+
+        def is_good(at: int) -> bool:
+            row = int(np.searchsorted(cut.starts, at))
+            if row == len(cut.starts):
+                return at == cut.rest and not is_last
+            return bool(cut.starts[row] == at and good[row])
+
+        at = 0
+        while True:
+            bad = np.flatnonzero(~good & (cut.starts >= at))
+            if len(bad):
+                begin = int(cut.starts[bad[0]])
+            elif is_last:
+                begin = cut.rest
+            else:
+                return State.STARVED, max(cut.rest, at)
+            scan = scanner.scan(begin, is_good)
+            mended += scan.events
+            done = scan.state is not State.SYNCED
+            good[(cut.starts >= begin) & ((cut.starts < scan.at) | done)] = False
+            if done:
+                return scan.state, scan.at
+            at = scan.at
+
+    def _keep(self, slices: Slices, parsed: list[Part], codes: Codes, good: Mask) -> None:
+        """Hand the good slices to the record."""
+        sorts = self._sorter.sorts
+        kinds = np.array([s.kind for s in sorts] or [0], np.int32)
+        counts = np.bincount(codes[good], minlength=len(sorts))
+        for sort, count in zip(sorts, counts, strict=True):
+            self._survey.count(sort, int(count))
+        offset = self._window.offset
+        for part in parsed:
+            kept = good[part.rows]
+            rows = part.rows[kept]
+            found = part.found if kept.all() else part.found.filter(pa.array(kept))
+            if len(rows):
+                self._record.add(part.shape, found, slices.take(rows), kinds[codes[rows]], offset)
+
+    def _add_mended(self, mended: list[tuple[int, bytes]]) -> None:
+        """Read repaired texts as if they had stood in the file."""
+        if not mended:
+            return
+        lengths = np.array([len(text) for _, text in mended])
+        ends = np.cumsum(lengths)
+        padded = np.frombuffer(b"".join(text for _, text in mended) + bytes(PAD), np.uint8)
+        slices = Slices(padded, ends - lengths, ends)
+        codes = self._sorter.sort(slices, np.zeros(len(mended), np.bool_))
+        parsed, good = self._parse(slices, codes)
+        for row in np.flatnonzero(~good):
+            place, text = mended[row]
+            detail = text[:120].decode(errors="replace")
+            self._faults.add("damaged_event", at=self._window.offset + place, detail=detail)
+        self._keep(slices, parsed, codes, good)

@@ -1,0 +1,135 @@
+"""From slices of JSON text to typed columns: DuckDB's JSON reader over Arrow string views, nothing copied.
+
+Each kind of event is read with the keys that its kind can hold, since a key asked of every event costs more
+than the parsing. Of a key that occurs twice the first value counts (the Python exporter writes such events).
+`TRY` keeps a bad event to itself: it becomes a null row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from diagnose.ingest.kineto._cut import Indices
+from diagnose.ingest.kineto._stream import Bytes
+
+Spec = dict[str, object]
+
+TEXT, INT, REAL, JSON = "VARCHAR", "BIGINT", "DOUBLE", "JSON"
+MICROSECONDS = "DECIMAL(25,3)"  # exact nanoseconds, and room for nanoseconds written where microseconds belong
+
+SORT: Spec = {"ph": TEXT, "cat": TEXT, "name": TEXT, "pid": TEXT}
+ROW: Spec = {"pid": TEXT, "tid": TEXT}
+_TOP: Spec = {"name": TEXT, "pid": INT, "tid": INT, "ts": MICROSECONDS, "dur": MICROSECONDS}
+_LINK: Spec = {"External id": INT, "correlation": INT}
+
+SHAPES: dict[str, Spec] = {
+    "bare": _TOP,
+    "meta": {"name": TEXT, "pid": INT, "tid": INT, "args": {"name": TEXT}},
+    "edge": {**_TOP, "ph": TEXT},  # begin and end written apart
+    "op": {
+        **_TOP,
+        "args": {
+            "External id": INT,
+            "Sequence number": INT,
+            "Fwd thread id": INT,
+            "Input Dims": JSON,
+            "Input type": JSON,
+            "Concrete Inputs": JSON,
+            "Collective name": TEXT,
+        },
+    },
+    "runtime": {**_TOP, "args": {**_LINK, "size": INT}},
+    "device": {
+        **_TOP,
+        "args": {
+            **_LINK,
+            "device": INT,
+            "stream": INT,
+            "bytes": INT,
+            "context": INT,
+            "graph node id": INT,
+            "grid": [INT],
+            "est. achieved occupancy %": REAL,
+            "memory bandwidth (GB/s)": REAL,
+            "wait_on_stream": INT,
+            "wait_on_cuda_event_record_corr_id": INT,
+            "Collective name": TEXT,
+        },
+    },
+    "memory": {
+        **_TOP,
+        "args": {
+            "Addr": "UBIGINT",
+            "Bytes": INT,
+            "Device Id": INT,
+            "Device Type": INT,
+            "Total Allocated": INT,
+            "Total Reserved": INT,
+        },
+    },
+}
+
+COLLECTIVE: Spec = {
+    "args": {
+        **dict.fromkeys(("Collective name", "dtype", "Process Group Name", "Process Group ID"), TEXT),
+        **dict.fromkeys(("Process Group Description",), TEXT),
+        **dict.fromkeys(("In split size", "Out split size", "Process Group Ranks"), JSON),
+        **dict.fromkeys(("In msg nelems", "Out msg nelems", "In msg size", "Out msg size"), INT),
+        **dict.fromkeys(("Group size", "Seq", "Rank", "Src Rank", "Dst Rank", "Root Rank"), INT),
+        **dict.fromkeys(("Global rank start", "Global rank stride"), INT),
+        "Comms Id": "UBIGINT",
+    }
+}
+
+_ROWS_PER_BATCH = 8192
+
+
+class Slices:
+    """Pieces of one buffer, as Arrow string views."""
+
+    def __init__(self, padded: Bytes, starts: Indices, ends: Indices) -> None:
+        self.padded, self.starts, self.ends = padded, starts, ends
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Slices:
+        """Some of the slices."""
+        return Slices(self.padded, self.starts[rows], self.ends[rows])
+
+    def arrow(self) -> pa.Array:
+        """A string view array on the buffer itself."""
+        views = np.zeros((len(self), 4), np.int32)
+        prefixes = np.ndarray((len(self.padded) - 3,), np.int32, self.padded.data, strides=(1,))
+        views[:, 0] = self.ends - self.starts
+        views[:, 1] = prefixes[self.starts]
+        views[:, 3] = self.starts
+        for row in np.flatnonzero(views[:, 0] <= 12):  # so short a text stands in its view
+            text = self.padded[self.starts[row] : self.ends[row]].tobytes().ljust(12, b"\0")
+            views[row, 1:] = np.frombuffer(text, np.int32)
+        buffers = [None, pa.py_buffer(views), pa.py_buffer(self.padded)]
+        return pa.Array.from_buffers(pa.string_view(), len(self), buffers)
+
+
+class Parser:
+    """One DuckDB connection for all blocks of a file."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._con = duckdb.connect(config={"threads": threads or os.cpu_count() or 1, "memory_limit": "2GB"})
+
+    def parse(self, slices: Slices | pa.Array, spec: Spec) -> pa.StructArray:
+        """The keys of `spec` for each slice, in order; a null struct where a slice is not valid JSON."""
+        texts = slices.arrow() if isinstance(slices, Slices) else slices
+        batches = [texts.slice(i, _ROWS_PER_BATCH) for i in range(0, len(texts), _ROWS_PER_BATCH)]
+        self._con.register("slices", pa.table([pa.chunked_array(batches, texts.type)], ["text"]))
+        query = f"SELECT TRY(json_transform(text, '{json.dumps(spec)}')) AS event FROM slices"
+        found = self._con.sql(query).to_arrow_table()["event"].combine_chunks()
+        self._con.unregister("slices")
+        assert len(found) == len(texts)
+        return found
