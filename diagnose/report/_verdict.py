@@ -32,8 +32,7 @@ def verdict(diagnosis: Diagnosis) -> Verdict:
     top = next((f for f in diagnosis.findings if f.severity != "info"), None)
     if top is None:
         return _nothing(diagnosis)
-    step_ns, mark = _span(diagnosis)
-    of_each = f" of every {show('_ns', step_ns)} {mark}" if top.lost_ns and step_ns else ""
+    of_each = f" {_whole(diagnosis)}" if top.lost_ns else ""
     lost = loss(top)
     facts = (("Cause", clean(top.summary)), ("Step", composition(diagnosis)), _also(diagnosis, top))
     return Verdict(
@@ -108,9 +107,16 @@ def _also(diagnosis: Diagnosis, top: Finding) -> tuple[str, str]:
     return "Comm", communication(diagnosis)
 
 
-def _span(diagnosis: Diagnosis) -> tuple[int, str]:
+def _whole(diagnosis: Diagnosis) -> str:
     parts, _ = measured(diagnosis)
-    return sum(p["dur_ns"] for p in parts), "step" if diagnosis.step_time.get("parts") else "recording"
+    total = sum(p["dur_ns"] for p in parts)
+    if not total:
+        return "a step"
+    return (
+        f"of every {show('_ns', total)} step"
+        if diagnosis.step_time.get("parts")
+        else f"of the {show('_ns', total)} recording"
+    )
 
 
 def _nothing(diagnosis: Diagnosis) -> Verdict:

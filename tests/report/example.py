@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from tests.report.example_run import ELEMENTWISE, HOSTILE, RANKS, STEPS
 GOLDEN = Path(__file__).parents[2] / "reports" / "example" / "diagnosis.json"
 
 
+@cache
 def example(*, hostile: bool = False) -> Diagnosis:
-    """The diagnosis with its tables; `hostile` puts names into it that try to break out of the page."""
+    """The diagnosis with its tables, one value for all tests; `hostile`: names in it try to break out of the page."""
     tables = example_run.tables(hostile=hostile)
     parts = _mean(tables["step_time"], len(RANKS) * len(STEPS))
     total = sum(parts.values())
@@ -145,9 +147,9 @@ def _findings(parts: dict[str, int], total: int, name: str) -> list[Finding]:
             parts["dp_comm"],
             total,
             title="Gradient reduction is not hidden under the backward pass",
-            summary="6 reduce_scatter a step run after the backward pass has no compute left: 38.0 % of them is hidden.",
-            why="The reduction of a bucket can start when its last gradient is ready; launched late, nothing is left to hide it under.",
-            fix="Megatron-LM: --overlap-grad-reduce. FSDP2: smaller units with fully_shard per layer, and prefetch the next one.",
+            summary="6 reduce_scatter a step outlast the backward pass: 38.0 % of them is hidden.",
+            why="A bucket can be reduced when its last gradient is ready; later, nothing is left to hide it under.",
+            fix="Megatron-LM: --overlap-grad-reduce. FSDP2: fully_shard per layer, and prefetch the next one.",
             evidence={
                 "exposed_ns": parts["dp_comm"],
                 "hidden_ratio": 0.38,
@@ -165,7 +167,7 @@ def _findings(parts: dict[str, int], total: int, name: str) -> list[Finding]:
             title="The host launches kernels late",
             summary="1,120 gaps a step before kernels that the host issued late.",
             why="The GPU finishes small kernels faster than Python can issue the next ones.",
-            fix="Compile the model (torch.compile, mode='reduce-overhead' uses CUDA graphs) or fuse the optimizer (fused=True).",
+            fix="torch.compile (mode='reduce-overhead' uses CUDA graphs), or a fused optimizer (fused=True).",
             evidence={"gap_ns": parts["launch"], "kernels_count": 1120, "kernel": ELEMENTWISE},
             confidence_ratio=0.8,
         ),

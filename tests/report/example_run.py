@@ -26,7 +26,10 @@ from diagnose.schema import INGESTED
 US = 1000
 BASE_NS = 1_700_000_000_000_000_000
 RANKS, STEPS = (0, 1), (3, 4, 5, 6)
-GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas"
+GEMM = (
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1"
+    "_execute_segment_k_off_kernel__5x_cublas"
+)
 ELEMENTWISE = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>, "
     "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>)"
@@ -133,6 +136,7 @@ class _Rank:
             }
         )
         under = int(grid["compute"][at : at + dur].sum())
+        attention = self.names[0] if self.names is HOSTILE else "attention"
         size = 64 << 20 if dim == "dp" else 16 << 20
         self.collectives.append(
             event
@@ -151,7 +155,7 @@ class _Rank:
                 "bandwidth_bound": "lower",
                 "phase": "backward",
                 "blocked_by": "launched_late" if under < dur else None,
-                "module": f"FSDP::layers.{at // 8000}" if dim == "dp" else "attention",
+                "module": f"FSDP::layers.{at // 8000}" if dim == "dp" else attention,
                 "evidence": "kernel_args",
             }
         )

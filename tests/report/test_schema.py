@@ -28,8 +28,8 @@ def test_the_example_meets_the_schema_and_the_golden_file() -> None:
 
 def test_frozen_keys() -> None:
     assert list(SCHEMA["properties"]) == [
-        "schema_version", "tool", "inputs", "job", "quality", "step_time", "window", "symptoms", "questions", "findings",
-        "outcomes", "memory", "plan",
+        "schema_version", "tool", "inputs", "job", "quality", "step_time", "window", "symptoms", "questions",
+        "findings", "outcomes", "memory", "plan",
     ]  # fmt: skip
     assert SCHEMA["required"] == list(SCHEMA["properties"])
     for name, kind in (("finding", Finding), ("symptom", Symptom)):
