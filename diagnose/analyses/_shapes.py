@@ -171,7 +171,7 @@ def _attention(
     def work(call: Call) -> OperatorWork | None:
         query, key, value = (_tensor(call, first + i, 4) for i in range(3))
         is_causal = _scalar(call, causal)
-        if not query or not key or not value or is_causal is None:
+        if not query or not key or not value or not isinstance(is_causal, int):
             return None
         if ragged is not None and _tensor(call, ragged):
             return None
@@ -216,7 +216,7 @@ KNOWN: dict[str, Rule] = {
     "aten::_efficient_attention_forward": _attention(0, 9, heads_axis=2, ragged=4),
     "aten::_scaled_dot_product_flash_attention_backward": _attention(1, 11, backward=True, ragged=6),
     "aten::_scaled_dot_product_efficient_attention_backward": _attention(1, 11, backward=True),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _attention(1, 14, backward=True, ragged=10),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _attention(1, 14, backward=True, ragged=9),
     "aten::_flash_attention_backward": _attention(1, 11, heads_axis=2, backward=True, ragged=6),
     "aten::_efficient_attention_backward": _attention(1, 14, heads_axis=2, backward=True, ragged=6),
 }

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses._columns import Ints, flags, integers, rows_of, take
-from diagnose.analyses._intervals import covered_before, total, union
+from diagnose.analyses._intervals import total, union
 from diagnose.analyses._work import by_rank
 from diagnose.schema import INT32, INT64, table
 
@@ -66,7 +66,12 @@ def _of_rank(kernels: pa.Table, events: pa.Table) -> pa.Table:
 def _idle_before(moments: Ints, start: Ints, end: Ints) -> np.ma.MaskedArray[tuple[int], np.dtype[np.int64]]:
     """Time without any device work just before each moment; masked where no work came before."""
     busy = union(start, end)
-    before = np.searchsorted(busy[:, 1], moments, side="right") - 1  # the last stretch that was over by then
-    last = np.maximum(before, 0)
-    running = covered_before(busy, moments) - covered_before(busy, busy[last, 1])
-    return np.ma.masked_array(np.where(running > 0, 0, moments - busy[last, 1]), mask=(before < 0) & (running <= 0))
+    if not len(busy):
+        return np.ma.masked_all(len(moments), np.int64)
+    at = np.searchsorted(busy[:, 0], moments, side="right") - 1  # the last stretch that began by then
+    begun = np.maximum(at, 0)
+    running = (at >= 0) & (busy[begun, 0] < moments) & (busy[begun, 1] >= moments)
+    over = np.where((at >= 0) & (busy[begun, 1] <= moments), at, at - 1)
+    return np.ma.masked_array(
+        np.where(running, 0, moments - busy[np.maximum(over, 0), 1]), mask=(over < 0) & ~running, dtype=np.int64
+    )
