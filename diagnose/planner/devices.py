@@ -41,7 +41,7 @@ class Device:
     def matmul_flop_per_s(self, bits: int) -> float:
         """Best matmul rate by operand width in bits; 4-bit runs at twice the 8-bit rate (vendor data sheets)."""
         if bits == 4 and self.generation >= 100:
-            return self.mamf_fp8_flop_per_s * (3.0 if self.generation >= 103 else 2.0)
+            return 2.0 * self.mamf_fp8_flop_per_s
         return self.mamf_fp8_flop_per_s if bits <= 8 and self.peak_fp8_flop_per_s else self.mamf_flop_per_s
 
 

@@ -18,12 +18,13 @@ from diagnose.planner.reading import PRECISIONS
 
 ATTENTION_SHARE = {
     "flash1": {80: 0.33, 90: 0.19, 100: 0.15},
+    "triton": {80: 0.375, 90: 0.22, 100: 0.16},
     "flash2": {80: 0.60, 90: 0.35, 100: 0.25},
     "flash3": {80: 0.60, 90: 0.60, 100: 0.40},
     "cudnn": {80: 0.60, 90: 0.60, 100: 0.55},
 }
 """Forward and backward rate / 16-bit peak at long sequences. FlashAttention-2 paper (A100: version 1 25 to 40 %, version 2
-up to 64 %), FlashAttention-3 paper (H100: version 2 35 %, version 3 up to 75 % forward), FlashAttention-4 (B200: cuDNN)."""
+up to 64 %, and 1.3 to 2.5 times the Triton kernel: 1.6 here), FlashAttention-3 paper (H100: version 2 35 %, version 3 up to 75 % forward), FlashAttention-4 (B200: cuDNN)."""
 SHORT_SEQUENCE = 512
 """Sequence length at which flash attention reaches half its rate (FlashAttention-2, figure 4)."""
 BACKWARD_ATTENTION = 2.5
@@ -55,7 +56,13 @@ def layer_time(job: Job, moe: bool) -> LayerTime:
     """One layer of this job; a mixture-of-experts layer where `moe`."""
     train, layout = job.train, job.layout
     recipe = Recipe(
-        train.micro_batch, train.precision, train.recompute, train.attention_kernel, train.fused, train.dropout
+        train.micro_batch,
+        train.precision,
+        train.recompute,
+        train.attention_kernel,
+        train.fused,
+        train.dropout,
+        job.search.framework in EARLY_STOP,
     )
     return _layer_time(
         job.model, recipe, job.cluster.gpu, (layout.tp, layout.cp, layout.ep, layout.etp), layout.sp, moe
@@ -71,6 +78,7 @@ class Recipe(NamedTuple):
     attention_kernel: str
     fused: bool
     dropout: bool
+    early_stop: bool
 
 
 @lru_cache(maxsize=65536)
@@ -84,7 +92,9 @@ def _layer_time(
     tokens = max(1, recipe.micro_batch * model.seq_len // cp)
     bits = PRECISIONS[recipe.precision]
     blocks = [(False, _attention_products(model, tokens, tp))]
-    blocks += [(True, part) for part in (_expert_products(model, tokens, split) if moe else [_dense_mlp(model, tokens, tp)])]
+    blocks += [
+        (True, part) for part in (_expert_products(model, tokens, split) if moe else [_dense_mlp(model, tokens, tp)])
+    ]
     if moe and model.shared_ffn:
         blocks.append((True, (1, _mlp_shapes(tokens, model.hidden, model.shared_ffn // tp, model.gated))))
     forward = backward = mlp_forward = 0.0
@@ -93,11 +103,14 @@ def _layer_time(
             ahead, back = _product(shape, device, bits, count)
             forward, backward = forward + ahead, backward + back
             mlp_forward += ahead if is_mlp else 0.0
+    last = _product(blocks[-1][1][1][-1], device, bits, blocks[-1][1][0])[0]
     attend, attend_back = _attention(model, recipe, device, tokens, tp)
     stream = stream_s(_forward_bytes(model, split, (tokens, sp, bits, recipe), moe), device.hbm_bytes_per_s)
     ahead_phase = Phase(forward, attend, stream)
-    again = _again(recipe, ahead_phase, mlp_forward)
-    return LayerTime(ahead_phase, Phase(backward, attend_back, 2 * stream), again, _kernels(moe, "full" in recipe.recompute))
+    again = _again(recipe, ahead_phase, mlp_forward, last)
+    return LayerTime(
+        ahead_phase, Phase(backward, attend_back, 2 * stream), again, _kernels(moe, "full" in recipe.recompute)
+    )
 
 
 def _kernels(moe: bool, full_recompute: bool) -> float:
@@ -107,8 +120,11 @@ def _kernels(moe: bool, full_recompute: bool) -> float:
 
 DENSE_KERNELS = 60
 """About 20 forward and 40 backward: 6 products, attention, norms, residuals, activation, rotary and their gradients."""
-MOE_KERNELS = 450
-"""Router, permutation, dispatch, grouped products and combine launch several times more, and read counts back."""
+MOE_KERNELS = 700
+"""Router, permutation, dispatch, grouped products and combine launch many times more, and read counts back: 7 ms a layer
+and micro-batch without CUDA graphs (Megatron-Bridge moe-comm-overlap: Qwen3-30B on 16 H100, 20.99 s / 64 / 48)."""
+EARLY_STOP = ("fsdp", "torchtitan")
+"""Frameworks whose full recompute is torch.utils.checkpoint(use_reentrant=False)."""
 
 
 def head_time(job: Job, device: Device) -> Phase:
@@ -120,6 +136,8 @@ def head_time(job: Job, device: Device) -> Phase:
     return Phase(ahead + back, 0.0, stream_s(LOGIT_BYTES * tokens * vocab, device.hbm_bytes_per_s))
 
 
+SUSTAINED_RATIO = 0.85
+"""Products in training against the best product found alone: power limits and shapes (planner fallback: MAMF x 0.85)."""
 LOGIT_BYTES = 24
 """Traffic per logit: 16-bit written and read, fp32 copy, soft-max and its gradient, both ways."""
 
@@ -127,7 +145,7 @@ LOGIT_BYTES = 24
 def _product(shape: tuple[int, int, int], device: Device, bits: int, count: int) -> tuple[float, float]:
     """Forward, and backward (input and weight gradient: the same product with its dimensions exchanged)."""
     m, n, k = shape
-    rate, width = device.matmul_flop_per_s(bits), max(bits, 8) / 8
+    rate, width = SUSTAINED_RATIO * device.matmul_flop_per_s(bits), max(bits, 8) / 8
     ahead, of_input, of_weight = (
         matmul_s(dims, rate, device.sms, device.hbm_bytes_per_s, width, count)
         for dims in ((m, n, k), (m, k, n), (k, n, m))
@@ -217,10 +235,13 @@ def _forward_bytes(
     return tokens * (replicated + activation * (1.0 if recipe.fused else 2.0) + rotary + casts + permute)
 
 
-def _again(recipe: Recipe, forward: Phase, mlp_forward: float) -> Phase:
-    """What recompute adds to the backward pass: the whole forward, or that of the named modules."""
+def _again(recipe: Recipe, forward: Phase, mlp_forward: float, last: float) -> Phase:
+    """What recompute adds to the backward pass: the whole forward, or that of the named modules.
+
+    PyTorch's non-reentrant checkpoint stops early: the last product's output is saved by nobody, so it is not run again.
+    """
     if "full" in recipe.recompute:
-        return forward
+        return forward._replace(matmul_s=forward.matmul_s - (last if recipe.early_stop else 0.0))
     modules, light = set(recipe.recompute), forward.elementwise_s / 4
     attend = forward.attention_s if modules & {"selective", "core_attn"} else 0.0
     products = mlp_forward if modules & {"mlp", "moe"} else 0.0

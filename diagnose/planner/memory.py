@@ -65,7 +65,9 @@ def _accumulator_bytes(job: Job) -> float:
 def _states(job: Job, weights: StageParameters) -> tuple[float, float, float]:
     """Weights, gradients and optimizer bytes of one rank after sharding; frozen weights have neither of the last two."""
     train, layout = job.train, job.layout
-    full = state_bytes(train.precision, train.grad_dtype, train.optimizer.replace("adamw", "adam"), _accumulator_bytes(job))
+    full = state_bytes(
+        train.precision, train.grad_dtype, train.optimizer.replace("adamw", "adam"), _accumulator_bytes(job)
+    )
     zero = train.zero
     if job.search.framework in ("fsdp", "torchtitan") and zero >= 2:  # fp32 shards are the master copy
         full, zero = StateBytes(4.0, float(full.gradients), full.optimizer - 4), 3

@@ -22,7 +22,7 @@ CHOICES = {
     "train.grad_dtype": ("fp32", "bf16", "fp16"),
     "train.optimizer": ("adam", "adamw", "sgd", "adam8bit", "muon"),
     "train.routing": ("dropless", "capacity"),
-    "train.attention_kernel": ("", "unfused", "flash1", "flash2", "flash3", "cudnn"),
+    "train.attention_kernel": ("", "unfused", "triton", "flash1", "flash2", "flash3", "cudnn"),
     "layout.schedule": SCHEDULES,
     "search.framework": FRAMEWORKS,
 }
@@ -31,7 +31,9 @@ MODULES = {"none", "selective", "full", "core_attn", "mlp", "moe", "moe_act", "l
 TABLES = {"model": Model, "train": Train, "layout": Layout, "cluster": Cluster, "search": Search}
 EXTRA_KEYS = {"cluster": {"nodes"}, "search": set()}
 MAY_BE_ZERO = {
-    *("experts topk expert_ffn shared_ffn dense_layers capacity_factor q_lora kv_lora rope_dim kv_heads head_dim".split()),
+    *(
+        "experts topk expert_ffn shared_ffn dense_layers capacity_factor q_lora kv_lora rope_dim kv_heads head_dim".split()
+    ),
     *("zero shard_group offload_ratio gpus max_gpus racks intra_latency_ns inter_latency_ns".split()),
 }
 
@@ -104,7 +106,9 @@ def _model(given: dict[str, Any], assumed: list[str]) -> Model:
     if heads % given["kv_heads"]:
         raise nonsense(f"{heads} heads are not a multiple of {given['kv_heads']} kv_heads", "correct one of them")
     gated = given.setdefault("gated", True)
-    if "ffn" not in given:  # 4h for two matrices; 8/3 h keeps the parameters with three (Shazeer 2020), rounded up to 256
+    if (
+        "ffn" not in given
+    ):  # 4h for two matrices; 8/3 h keeps the parameters with three (Shazeer 2020), rounded up to 256
         width = 4 * hidden if not gated else -(-8 * hidden // 3 // 256) * 256
         given["ffn"] = _default(assumed, "model.ffn", width)
     if given.get("experts"):
@@ -141,7 +145,9 @@ def _layout(given: dict[str, Any], gpus: int, assumed: list[str]) -> Layout:
         given["dp"] = max(1, gpus // product)
         assumed.append(f"dp = {given['dp']}: GPUs / (tp*cp*pp)")
     if gpus and given["dp"] * product != gpus:
-        raise nonsense(f"dp*tp*pp*cp = {given['dp'] * product} is not the {gpus} GPUs", "EP folds into dp, correct a degree")
+        raise nonsense(
+            f"dp*tp*pp*cp = {given['dp'] * product} is not the {gpus} GPUs", "EP folds into dp, correct a degree"
+        )
     if "stage_layers" in given:
         given["stage_layers"] = tuple(int(count) for count in given["stage_layers"])
     if int(given.get("vpp", 1)) > 1:

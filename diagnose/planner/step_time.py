@@ -7,6 +7,7 @@ Source of the pipeline law: Narayanan et al. 2021 section 2.2; of the parts: the
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,10 +32,12 @@ LAUNCH_S = 10e-6
 """Host time of one eager operator with its share of autograd and Python."""
 GRAPH_SHARE = 0.15
 """Share of the host time that CUDA graphs leave."""
-SKEW_RATIO = 0.02
-"""Usual loss to the slowest of many ranks (ByteDance what-if study: half of all jobs lose less than 10 %)."""
+SKEW_SPREAD = 0.01
+"""Spread of one rank's step time; the slowest of n ranks is sqrt(2 ln n) spreads late (extreme value of a normal law)."""
 COLLECTIVE_SMS = 20
 """Streaming multiprocessors that NCCL takes while it runs (DeepSeek-V3: 20 of 132)."""
+LATE_PREFETCH = ("fsdp",)
+"""FSDP1 as Composer configures it (backward_prefetch=BACKWARD_POST): weights are gathered after a unit's backward, exposed."""
 EXPERT_OVERLAP_RATIO = 0.366
 """Share of expert traffic that batch-level overlap hides (Megatron-Bridge moe-comm-overlap, Qwen3-30B on 16 H100)."""
 OPTIMIZER_PASS_BYTES = 30
@@ -117,7 +120,7 @@ def step_time(job: Job, factors: Factors = Factors()) -> StepTime:  # noqa: B008
         dp=dp,
         bubble=bubble,
         optimizer=optimizer,
-        other=m * slowest.host + SKEW_RATIO * busy * (job.layout.world_size > 1),
+        other=m * slowest.host + SKEW_SPREAD * math.sqrt(2 * math.log(layout.world_size)) * busy,
     )
 
 
@@ -156,7 +159,9 @@ def _layer(job: Job, moe: bool, factors: Factors, fabric: Fabric, groups: Groups
     passes = 3 if "full" in job.train.recompute else 2
     tp = passes * factors.tp * tensor_parallel_s(job, fabric, groups, moe)
     if job.layout.overlap_tp:  # chunks of the product run while the previous chunk travels: the first stays exposed
-        tp = tp / job.layout.tp + max(0.0, tp * (1 - 1 / job.layout.tp) - time.forward.matmul_s * phase.matmul_s * passes)
+        tp = tp / job.layout.tp + max(
+            0.0, tp * (1 - 1 / job.layout.tp) - time.forward.matmul_s * phase.matmul_s * passes
+        )
     ep = factors.ep * expert_parallel_s(job, fabric, groups) if moe else 0.0
     if job.layout.overlap_ep:
         ep *= 1 - EXPERT_OVERLAP_RATIO
@@ -194,7 +199,8 @@ def _data_parallel_s(job: Job, stage: _Stage, weights: StageParameters, fabric: 
     if sharded_per_microbatch(job):
         gather = _both(job, weights, 2.0, "all_gather", fabric, groups)
         again = gather if train.zero == 3 else 0.0
-        return job.microbatches * _behind_each(job, stage, gather, again + reduce)
+        late = again if job.search.framework in LATE_PREFETCH else 0.0
+        return job.microbatches * (late + _behind_each(job, stage, gather, again - late + reduce))
     if not job.layout.overlap_grad_reduce:
         return reduce + gather
     layers = max(layers_per_stage(job))

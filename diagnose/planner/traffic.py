@@ -62,7 +62,9 @@ def tensor_parallel_s(job: Job, fabric: Fabric, groups: Groups, moe: bool) -> fl
     size = 2.0 * tokens * job.model.hidden
     blocks = 1 if moe and job.layout.etp == 1 else 2
     if job.layout.sp:
-        pair = collective_s("reduce_scatter", size, groups.tp, fabric) + collective_s("all_gather", size, groups.tp, fabric)
+        pair = collective_s("reduce_scatter", size, groups.tp, fabric) + collective_s(
+            "all_gather", size, groups.tp, fabric
+        )
         return blocks * pair
     return blocks * collective_s("all_reduce", size, groups.tp, fabric)
 
@@ -82,10 +84,20 @@ def expert_parallel_s(job: Job, fabric: Fabric, groups: Groups) -> float:
     model, layout, train = job.model, job.layout, job.train
     tokens = train.micro_batch * model.seq_len / layout.cp / (layout.tp if layout.tp > layout.etp else 1)
     factor = model.capacity_factor if train.routing == "capacity" and model.capacity_factor else 1.0
-    size = tokens * model.topk * model.hidden * factor
+    size = tokens * _copies(model.topk, groups.ep) * model.hidden * factor
     there = collective_s("all_to_all", size * WIDTH_BYTES[train.dispatch_dtype], groups.ep, fabric)
     back = collective_s("all_to_all", size * WIDTH_BYTES[train.combine_dtype], groups.ep, fabric)
     return 2 * (there + back)
+
+
+def _copies(topk: int, place: Placement) -> float:
+    """Copies of a token to send, in units that make all_to_all's far share right: one per node that holds a chosen expert.
+
+    DeepEP-like dispatchers send a token once to each node and spread it there (DeepSeek-V3 section 3.2.2); with routing
+    spread evenly over k nodes, k * (1 - (1 - 1/k)^topk) nodes hold at least one of its experts.
+    """
+    nodes = place.domains
+    return topk if nodes == 1 else nodes * (1 - (1 - 1 / nodes) ** topk)
 
 
 def pipeline_s(job: Job, fabric: Fabric, groups: Groups) -> float:

@@ -1,0 +1,110 @@
+"""`calibrate`: let one measured run correct the model, without believing it knows more than one number can say.
+
+A single step time cannot tell slow products from slow links. So every kind of time has a prior spread, and the residual
+is given to the kinds in proportion to spread^2 * their share of the step (the smallest correction that explains the
+measurement: one Gauss-Newton step per iteration of a maximum a posteriori estimate). A communication-bound run therefore
+corrects communication, a compute-bound one compute. What stays beyond the bounds is carried as one ratio on the step.
+Memory in the same way: the residual is shared by activations (relative spread) and buffers and cache (absolute spread).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from diagnose.errors import UsageError
+from diagnose.planner.job import Job
+from diagnose.planner.memory import peak_memory
+from diagnose.planner.prediction import Calibration, model_flop, peak_flop_per_s
+from diagnose.planner.step_time import Factors, step_time
+
+SPREAD = {
+    "matmul": 0.15,
+    "attention": 0.30,
+    "elementwise": 0.25,
+    "tp": 0.25,
+    "cp": 0.40,
+    "ep": 0.40,
+    "pp": 0.40,
+    "dp": 0.40,
+    "host": 0.50,
+    "optimizer": 0.40,
+}
+"""Prior spread (standard deviation of the logarithm) of each kind: products are predictable, networks and hosts are not."""
+BOUND = 2.0
+"""A factor stays within this many spreads of 1; the rest of the residual becomes the step ratio."""
+ACTIVATION_SPREAD = 0.30
+OFFSET_BYTES, OFFSET_SPREAD_BYTES = 5e9, 5e9
+"""Buffers and cache beyond the formulas, and their spread, before anything is measured."""
+MEASURES = ("step_ns", "tokens_per_s_per_gpu", "mfu_ratio", "memory_bytes")
+
+
+def calibrate(job: Job, measured: Mapping[str, float]) -> Calibration:
+    """The correction that one measured run of `job` implies: any of MEASURES. UsageError on none or on nonsense."""
+    given = {key: float(value) for key, value in measured.items() if value is not None}
+    if not given or set(given) - set(MEASURES) or any(value <= 0 or not math.isfinite(value) for value in given.values()):
+        raise UsageError(f"calibration: found {dict(measured)}; expected positive values of {', '.join(MEASURES)}")
+    calibration = Calibration()
+    seconds = _measured_step_s(job, given)
+    if seconds:
+        factors = _factors(job, seconds)
+        modelled = step_time(job, factors).total
+        calibration = dataclasses.replace(
+            calibration,
+            factors=factors,
+            step_ratio=seconds / modelled,
+            step_measured=True,
+            reproduced=(("step_s before calibration", seconds, step_time(job).total),),
+        )
+    if "memory_bytes" in given:
+        calibration = _with_memory(job, calibration, given["memory_bytes"])
+    return calibration
+
+
+def _measured_step_s(job: Job, given: Mapping[str, float]) -> float | None:
+    if "step_ns" in given:
+        return given["step_ns"] * 1e-9
+    if "tokens_per_s_per_gpu" in given:
+        return job.tokens / given["tokens_per_s_per_gpu"] / job.layout.world_size
+    if "mfu_ratio" in given:
+        return model_flop(job) / given["mfu_ratio"] / job.layout.world_size / peak_flop_per_s(job)
+    return None
+
+
+def _factors(job: Job, seconds: float, rounds: int = 4) -> Factors:
+    """Maximum a posteriori factors for one measured step."""
+    logs = dict.fromkeys(SPREAD, 0.0)
+    for _ in range(rounds):
+        at = Factors(**{kind: math.exp(value) for kind, value in logs.items()})
+        here = step_time(job, at).total
+        slope = {kind: _slope(job, at, kind, here) for kind in SPREAD}
+        scale = sum((SPREAD[kind] * slope[kind]) ** 2 for kind in SPREAD)
+        missing = seconds - here + sum(slope[kind] * logs[kind] for kind in SPREAD)
+        for kind, spread in SPREAD.items():
+            step = spread**2 * slope[kind] * missing / scale if scale else 0.0
+            logs[kind] = max(-BOUND * spread, min(BOUND * spread, step))
+    return Factors(**{kind: math.exp(value) for kind, value in logs.items()})
+
+
+def _slope(job: Job, at: Factors, kind: str, here: float, nudge: float = 0.02) -> float:
+    """Change of the step per unit of the logarithm of one factor."""
+    moved = dataclasses.replace(at, **{kind: getattr(at, kind) * math.exp(nudge)})
+    return (step_time(job, moved).total - here) / nudge
+
+
+def _with_memory(job: Job, calibration: Calibration, measured: float) -> Calibration:
+    memory = peak_memory(job)
+    residual = measured - memory.total - OFFSET_BYTES
+    weight = (ACTIVATION_SPREAD * memory.activations) ** 2
+    share = weight / (weight + OFFSET_SPREAD_BYTES**2)
+    factor = 1 + share * residual / memory.activations if memory.activations else 1.0
+    factor = max(0.5, min(2.5, factor))
+    offset = measured - memory.total - (factor - 1) * memory.activations
+    return dataclasses.replace(
+        calibration,
+        activation_factor=factor,
+        offset_bytes=offset,
+        memory_measured=True,
+        reproduced=(*calibration.reproduced, ("memory_bytes before calibration", measured, memory.total)),
+    )
