@@ -38,7 +38,7 @@ def partitions_are_exact(diagnosis: Any) -> None:
     assert all(length >= 0 for length in windows.values())
 
 
-def table(diagnosis: Any, name: str) -> pa.Table:
+def table(diagnosis: Any, name: str, /) -> pa.Table:
     """A table of the diagnosis with dictionary columns decoded; an absent one is empty."""
     found = diagnosis.tables.get(name)
     if found is None:
@@ -53,9 +53,9 @@ def table(diagnosis: Any, name: str) -> pa.Table:
     )
 
 
-def rows(diagnosis: Any, name: str, **equals: Any) -> list[dict[str, Any]]:
+def rows(diagnosis: Any, table_name: str, /, **equals: Any) -> list[dict[str, Any]]:
     """Rows of a table whose columns equal the given values."""
-    return [row for row in table(diagnosis, name).to_pylist() if all(row[k] == v for k, v in equals.items())]
+    return [row for row in table(diagnosis, table_name).to_pylist() if all(row[k] == v for k, v in equals.items())]
 
 
 def event_names(diagnosis: Any) -> list[str]:
@@ -96,9 +96,9 @@ def parts(diagnosis: Any, step: int | None = None, rank: int | None = None) -> C
     return found
 
 
-def total(diagnosis: Any, name: str, column: str, **equals: Any) -> int:
+def total(diagnosis: Any, table_name: str, column: str, /, **equals: Any) -> int:
     """Sum of a column over the rows that match."""
-    return sum(row[column] or 0 for row in rows(diagnosis, name, **equals))
+    return sum(row[column] or 0 for row in rows(diagnosis, table_name, **equals))
 
 
 def found(diagnosis: Any, severity: tuple[str, ...] = ("warning", "critical")) -> list[str]:
