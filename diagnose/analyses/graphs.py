@@ -67,7 +67,7 @@ def _idle_before(moments: Ints, start: Ints, end: Ints) -> np.ma.MaskedArray[tup
     """Time without any device work just before each moment; masked where no work came before."""
     busy = union(start, end)
     if not len(busy):
-        return np.ma.masked_all(len(moments), np.int64)
+        return np.ma.masked_array(np.zeros(len(moments), np.int64), mask=True)
     at = np.searchsorted(busy[:, 0], moments, side="right") - 1  # the last stretch that began by then
     begun = np.maximum(at, 0)
     running = (at >= 0) & (busy[begun, 0] < moments) & (busy[begun, 1] >= moments)
