@@ -6,6 +6,7 @@ when some input was unusable. Heavy imports sit inside the commands, so that `--
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -31,6 +32,9 @@ for _module in (run, lint, query, rules):
 
 def main() -> None:
     """Entry point of the `diagnose` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a file name or a kernel in a script that this locale cannot print
+            stream.reconfigure(errors="replace")
     try:
         app()
     except DiagnoseError as error:

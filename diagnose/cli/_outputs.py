@@ -28,7 +28,7 @@ def print_unusable(diagnosis: Diagnosis) -> None:
     """One line on stderr per input that could not be used."""
     for item in diagnosis.inputs:
         if item["status"] == "unusable":
-            print(f"diagnose: {item['detail'] or item['path']}", file=sys.stderr)
+            print(f"diagnose: {item['path']}: {item['detail'] or 'cannot be used'}", file=sys.stderr)
 
 
 def write(diagnosis: Diagnosis, folder: Path | None, json: str | None, html: Path | None) -> Written:
