@@ -180,7 +180,7 @@ def _step_of(work: Work, steps: pa.Table) -> Ints:
 def _holder(moments: Ints, starts: Ints, ends: Ints) -> Ints:
     """Index of the interval that holds each moment; -1: none."""
     at = np.searchsorted(starts, moments, "right") - 1
-    return np.where((at >= 0) & (moments < ends[np.maximum(at, 0)]), at, -1)
+    return np.where((at >= 0) & (moments < take(ends, at, NEVER)), at, -1)
 
 
 def _impossible(work: Work, name: Ints, step: Ints, steps: pa.Table, graph: Flags) -> tuple[Flags, Ints]:

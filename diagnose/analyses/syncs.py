@@ -16,7 +16,7 @@ from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers,
 from diagnose.analyses._host import HostStack
 from diagnose.analyses._host_causes import host_causes
 from diagnose.analyses._nesting import Nesting, Threads
-from diagnose.analyses._work import by_rank, device_work, of_kind
+from diagnose.analyses._work import by_rank, of_kind
 from diagnose.schema import INT32, INT64, LABEL, table
 
 SCHEMA = table(
@@ -44,7 +44,7 @@ def syncs(events: pa.Table, kernels: pa.Table, idle: pa.Table, steps: pa.Table) 
     """One row per blocking call of every rank with device work, in order of start."""
     working = np.unique(integers(kernels["rank"], -1))
     parts = [
-        _of_rank(rank, mine, _only(idle, rank), _only(steps, rank))
+        _of_rank(rank, mine, _only(kernels, rank), _only(idle, rank), _only(steps, rank))
         for rank, mine in (by_rank(events) if len(working) else ())
         if rank in working
     ]
@@ -55,8 +55,8 @@ def _only(rows: pa.Table, rank: int) -> pa.Table:
     return rows.filter(pa.array(integers(rows["rank"], -1) == rank))
 
 
-def _of_rank(rank: int, events: pa.Table, idle: pa.Table, steps: pa.Table) -> pa.Table:
-    candidates = host_causes(events, device_work(events)).sync
+def _of_rank(rank: int, events: pa.Table, kernels: pa.Table, idle: pa.Table, steps: pa.Table) -> pa.Table:
+    candidates = host_causes(events, kernels).sync
     runtime = of_kind(events, "runtime")
     calls = np.isin(candidates.row, runtime) if len(runtime) else np.ones(len(candidates.row), dtype=bool)
     rows, start, end = (column[calls] for column in candidates)

@@ -36,7 +36,10 @@ def ran(start, end, number):
 
 def rows_of(host, idle_rows, marks=None):
     table = syncs(
-        events(host), kernels([{"ts_ns": 0, "end": 100}]), idle_rows, steps((0, 1000)) if marks is None else marks
+        events(host),
+        kernels([{"ts_ns": 0, "end": 100, "launch_ns": 0}]),
+        idle_rows,
+        steps((0, 1000)) if marks is None else marks,
     )
     return [(r["name"], r["op"], r["dur_ns"], r["idle_ns"], r["step"]) for r in table.to_pylist()]
 
