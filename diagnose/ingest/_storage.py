@@ -15,6 +15,8 @@ from diagnose.errors import InputError
 
 READ_BYTES = 4 << 20
 _FIRST_READ_BYTES = 64 << 10  # most readers of a first piece only look at the head
+_PATIENCE_S = 5
+_WITH_BUCKET = re.compile(r"^(file://|[a-z][a-z0-9+]+://[^/?]+)")
 _SCHEME = re.compile(r"^[a-z][a-z0-9+]+://")
 
 
@@ -62,6 +64,10 @@ def file_system(uri: str) -> tuple[Any, str]:
     import pyarrow as pa
     from pyarrow import fs
 
+    if not _WITH_BUCKET.match(uri):
+        raise InputError(shown(uri), "an address without a bucket", "s3://bucket/path or gs://bucket/path", "add it")
+    if uri.startswith("gs://") and "?" not in uri:
+        uri += f"?retry_limit_seconds={_PATIENCE_S}"  # its default is 15 minutes
     try:
         return fs.FileSystem.from_uri(uri)  # type: ignore[no-any-return]
     except (OSError, pa.ArrowException) as error:
