@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses import _intervals as iv
-from diagnose.analyses._columns import Ints, encode, integers, take
+from diagnose.analyses._columns import Flags, Ints, integers, take
 from diagnose.analyses._partition import of_class
 from diagnose.analyses._work import NEVER
 
@@ -55,10 +55,10 @@ def blocked_by(comm: pa.Table, exposed_ns: Ints, kernels: pa.Table, step_end: In
         [0, 1, 2, 3],
         REASONS.index("unknown"),
     )
-    return np.where(exposed_ns > 0, reasons, -1)
+    return np.where(exposed_ns > 0, reasons, -1).astype(np.int64)
 
 
-def _on_compute_stream(comm: pa.Table, compute: pa.Table) -> np.ndarray:
+def _on_compute_stream(comm: pa.Table, compute: pa.Table) -> Flags:
     """Rows on the stream that carries most compute time of their device."""
     lengths = integers(compute["dur_ns"]).astype(float)
     lanes, lane = _lanes(compute)
@@ -66,7 +66,8 @@ def _on_compute_stream(comm: pa.Table, compute: pa.Table) -> np.ndarray:
         return np.zeros(comm.num_rows, bool)
     main = lanes[np.argmax(np.bincount(lane, weights=lengths))]
     device, stream = integers(comm["device"], -1), integers(comm["stream"], -1)
-    return (device == main[0]) & (stream == main[1]) & (stream >= 0)
+    same: Flags = (device == main[0]) & (stream == main[1]) & (stream >= 0)
+    return same
 
 
 def _lanes(table: pa.Table) -> tuple[Ints, Ints]:

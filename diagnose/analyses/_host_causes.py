@@ -14,11 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from diagnose.analyses._columns import Ints, codes, dictionary, encode, integers
-from diagnose.analyses._work import Work, of_kind
+from diagnose.analyses._columns import Ints, codes, dictionary, integers
+from diagnose.analyses._work import LINKED_SHARE, NEVER, of_kind
 
 _INPUT = re.compile(
-    r"^enumerate\(|DataLoader.*__next__|(?i:data_?loader).*: __(?:next|iter)__$|dataloader\.py\(\d+\): (?:__next__|_next_data)"
+    r"^enumerate\(|DataLoader.*__next__|(?i:data_?loader).*: __(?:next|iter)__$"
+    r"|dataloader\.py\(\d+\): (?:__next__|_next_data)"
     r"|(?i:(?:data|loader|dali|dataset|iterator|stream)[^/]*\.pyx?\(\d+\): (?:__next__|get_batch|next_batch|next))"
     r"|(?i:(?:^|[^a-z])(?:data_?load(?:er|ing)?|(?:get|next|load|fetch|read)_?(?:batch|data|input)s?|batch_(?:generator|sampler)"
     r"|data_?iter(?:ator)?|input_?pipeline|prefetch(?:er)?_next)(?:[^a-z]|$))"
@@ -29,7 +30,8 @@ _GC = re.compile(
 )
 _ALLOC = re.compile(
     r"^(?:cuda|hip)(?:Ext)?(?:Malloc|Free|HostAlloc|HostMalloc|FreeHost|HostFree|MallocHost|HostRegister|HostUnregister)"
-    r"(?!\w*Async)|^(?:cu|hip)Mem(?:Create|Map|Unmap|SetAccess|AddressReserve|AddressFree|Release|Alloc|Free|HostAlloc)(?!\w*Async)"
+    r"(?!\w*Async)"
+    r"|^(?:cu|hip)Mem(?:Create|Map|Unmap|SetAccess|AddressReserve|AddressFree|Release|Alloc|Free|HostAlloc)(?!\w*Async)"
 )
 _SYNC = re.compile(
     r"^(?:cuda|hip)(?:Device|Stream|Event|Thread|Ctx)Synchronize|^(?:cu|hip)(?:Ctx|Stream|Event)Synchronize"
@@ -55,10 +57,9 @@ class HostCauses(NamedTuple):
     sync: Ranges
 
 
-def host_causes(events: pa.Table, work: Work) -> HostCauses:
-    """Candidates among one rank's events."""
-    names = dictionary(events["name"])
-    chosen = _Chooser(events, work, names)
+def host_causes(events: pa.Table, kernels: pa.Table) -> HostCauses:
+    """Candidates among one rank's events; `kernels` of the rank tell which threads launch."""
+    chosen = _Chooser(events, kernels)
     ranges = ("annotation", "python", "op")
     return HostCauses(
         chosen(_INPUT, *ranges),
@@ -71,31 +72,30 @@ def host_causes(events: pa.Table, work: Work) -> HostCauses:
 class _Chooser:
     """Rows by name, kind and thread."""
 
-    def __init__(self, events: pa.Table, work: Work, names: list[str]) -> None:
-        self._events, self._names, self._name = events, names, codes(events["name"])
-        self._thread = _threads(events)
-        launching = np.unique(self._thread[work.launch[work.linked]])
-        self._launching = launching if work.mostly_linked else None
+    def __init__(self, events: pa.Table, kernels: pa.Table) -> None:
+        self._events, self._names, self._name = events, dictionary(events["name"]), codes(events["name"])
+        pairs = kernels.select(["launch_process", "launch_thread"]).group_by(["launch_process", "launch_thread"])
+        known = [(row["launch_process"], row["launch_thread"]) for row in pairs.aggregate([]).to_pylist()]
+        linked = kernels.num_rows - kernels["launch_ns"].null_count
+        self._launching = [p for p in known if None not in p] if linked >= LINKED_SHARE * kernels.num_rows else []
 
     def __call__(self, pattern: re.Pattern[str], *kinds: str) -> Ranges:
         rows = of_kind(self._events, *kinds)
         wanted = np.array([bool(pattern.search(n)) for n in self._names], bool)
         rows = rows[wanted[self._name[rows]]]
-        if self._launching is not None:
-            rows = rows[np.isin(self._thread[rows], self._launching)]
-        part = self._events.select(["ts_ns", "dur_ns"]).take(rows)
+        part = self._events.select(["process", "thread", "ts_ns", "dur_ns"]).take(rows)
         start = integers(part["ts_ns"])
-        return Ranges(rows, start, start + integers(part["dur_ns"]))
+        end = start + integers(part["dur_ns"])
+        if not self._launching:
+            return Ranges(rows, start, end)
+        process, thread = integers(part["process"], NEVER), integers(part["thread"], NEVER)
+        keep = np.zeros(len(rows), bool)
+        for p, t in self._launching:
+            keep |= (process == p) & (thread == t)
+        return Ranges(rows[keep], start[keep], end[keep])
 
 
 def _joined(*several: Ranges) -> Ranges:
     columns = [np.concatenate(column) for column in zip(*several, strict=True)]
     order = np.argsort(columns[1], kind="stable")
     return Ranges(*(column[order] for column in columns))
-
-
-def _threads(events: pa.Table) -> Ints:
-    """Number per event that is equal for equal (process, thread)."""
-    _, process = encode(events["process"])
-    distinct, thread = encode(events["thread"])
-    return (process + 1) * (len(distinct) + 1) + thread + 1

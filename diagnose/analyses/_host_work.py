@@ -18,6 +18,7 @@ import pyarrow as pa
 from diagnose.analyses import _intervals as iv
 from diagnose.analyses._columns import Ints, codes, dictionary, encode, integers
 from diagnose.analyses._nesting import Nesting
+from diagnose.analyses._operations import operation
 from diagnose.analyses._work import of_kind
 
 _WAITS = re.compile(
@@ -100,3 +101,22 @@ def _joined(owner: Ints, pieces: Ints) -> tuple[Ints, Ints, Ints]:
     new[1:] = (owner[1:] != owner[:-1]) | (pieces[1:, 0] != pieces[:-1, 1])
     at = np.flatnonzero(new)
     return owner[at], pieces[at, 0], pieces[np.append(at[1:] - 1, len(pieces) - 1), 1]
+
+
+_HOST_CATEGORIES = (
+    (re.compile(r"^(gloo|mpi):"), ""),
+    (re.compile(r"(^|::)_?(mm|addmm|bmm|baddbmm|matmul|linear|addmv|mv|einsum)\b"), "gemm"),
+    (re.compile(r"conv"), "conv"),
+    (re.compile(r"attention"), "attention"),
+    (re.compile(r"norm"), "norm"),
+    (re.compile(r"embedding"), "embedding"),
+    (re.compile(r"softmax|loss"), "softmax_loss"),
+)
+
+
+def host_category(name: str) -> str:
+    """Category of a host operator or communication range by its name."""
+    for pattern, category in _HOST_CATEGORIES:
+        if pattern.search(name):
+            return category or operation(name)
+    return "elementwise" if name.startswith("aten::") else "other"

@@ -26,7 +26,8 @@ _STEP_LIKE = re.compile(
 )
 _FRAMEWORK = re.compile(
     r"^(nccl:|gloo:|mpi:|xccl:|hccl:|Optimizer\.|FSDP::|FullyShardedDataParallel|DistributedDataParallel|torch\."
-    r"|## Call|enumerate\(|PP:|autograd|(Forward|Backward) ?\d|Torch-Compiled|TorchDynamo|PyTorch Profiler|Iteration Start)"
+    r"|## Call|enumerate\(|PP:|autograd|(Forward|Backward) ?\d|Torch-Compiled|TorchDynamo|PyTorch Profiler"
+    r"|Iteration Start)"
 )
 STEP_LIKE_TILING = 0.5
 """Share of its own span that a family named like a step must cover; a guess, loaders often lie outside the range."""

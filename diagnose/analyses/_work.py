@@ -58,10 +58,10 @@ class Work(NamedTuple):
 
 def by_rank(events: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """(rank, its events), in order of rank. A rank that is null counts as one rank of its own, numbered -1."""
-    ranks = integers(events["rank"], -1)
-    distinct = np.unique(ranks)
-    for rank in distinct.tolist():
-        yield rank, events if len(distinct) == 1 else events.filter(pa.array(ranks == rank))
+    ranks = events["rank"].fill_null(-1) if events["rank"].null_count else events["rank"]
+    distinct = sorted(pc.unique(ranks).to_pylist())
+    for rank in distinct:
+        yield rank, events if len(distinct) == 1 else events.filter(pc.equal(ranks, rank))
 
 
 def of_kind(events: pa.Table, *kinds: str) -> Ints:
@@ -100,20 +100,31 @@ def _launches(events: pa.Table, rows: Ints, ends: Ints) -> Ints:
     calls = calls[flags(pc.is_valid(events["launch_id"].take(calls)))] if len(calls) else calls
     if not len(calls) or not len(rows):
         return np.full(len(rows), -1, np.int64)
-    wanted = np.concatenate((calls, rows))
-    part = events.select(["file", "launch_id"]).take(wanted)
-    _, file = encode(part["file"])
-    ids, launch_id = encode(part["launch_id"])
-    key = np.where(launch_id < 0, -1, (file + 1) * len(ids) + launch_id)
-    key = np.where(integers(part["launch_id"]) == 0, -1, key)
-    call_key, work_key = key[: len(calls)], key[len(calls) :]
+    call_key, work_key = _join_keys(events, calls, rows)
     call_ns = integers(events["ts_ns"].take(calls))
-    order = np.lexsort((call_ns, call_key))
-    known, first = np.unique(call_key[order], return_index=True)
-    nearest = np.minimum(np.searchsorted(known, work_key), len(known) - 1)
-    found = order[first[nearest]]
-    fits = (known[nearest] == work_key) & (work_key >= 0) & (call_ns[found] <= ends)
+    order = np.argsort(call_key, kind="stable") if _ascending(call_ns) else np.lexsort((call_ns, call_key))
+    known = call_key[order]
+    nearest = np.minimum(np.searchsorted(known, work_key, "left"), len(known) - 1)  # the first call of several
+    found = order[nearest]
+    fits = (known[nearest] == work_key) & (work_key != 0) & (call_ns[found] <= ends)
     return np.where(fits, calls[found], -1)
+
+
+def _join_keys(events: pa.Table, calls: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """Number per call and per piece of work that is equal for equal (file, launch id); 0 where there is no id."""
+    call_id, work_id = (integers(events["launch_id"].take(r), 0) for r in (calls, rows))
+    files = events["file"]
+    if pc.count_distinct(files, mode="all").as_py() <= 1:
+        return call_id, work_id
+    both = np.concatenate((call_id, work_id))
+    ids, place = np.unique(both, return_inverse=True)
+    file = integers(files.take(np.concatenate((calls, rows))), -1) + 1
+    key = np.where(both == 0, 0, file * (len(ids) + 1) + place + 1)
+    return key[: len(calls)], key[len(calls) :]
+
+
+def _ascending(values: Ints) -> bool:
+    return bool((values[1:] >= values[:-1]).all())
 
 
 def next_on_lane(work: Work) -> Ints:

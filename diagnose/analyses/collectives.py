@@ -76,7 +76,7 @@ def collectives(kernels: pa.Table, calls: pa.Table, groups: pa.Table, steps: pa.
     return pa.concat_tables(found).unify_dictionaries().combine_chunks()
 
 
-def _of_rank(  # noqa: PLR0913  (one parameter per table)
+def _of_rank(
     rank: int, kernels: pa.Table, calls: pa.Table, groups: pa.Table, steps: pa.Table, events: pa.Table
 ) -> pa.Table:
     comm = kernels.filter(pa.array(of_class(kernels, "comm")))

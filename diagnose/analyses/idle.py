@@ -2,7 +2,8 @@
 
 Causes, the first that applies at each moment: `input` (the data loader ran), `gc`, `alloc` (device memory calls),
 `sync` (from the last work's end to the first kernel launched after a blocking synchronise or `.item()` returned),
-`launch` (the host issued the next kernel late), `idle` (unknown: on the device's side of the launch, or no launch known).
+`launch` (the host issued the next kernel late), `idle` (unknown: on
+the device's side of the launch, or no launch known).
 Only idle before the next work's launch call is the host's. Where launches were not recorded, a gap takes a cause only
 from a host event that overlaps it, and is never `launch`.
 It does not say what the step would gain: the host may have been late for more than one reason.
@@ -23,8 +24,8 @@ from diagnose.analyses import _intervals as iv
 from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers, label, take
 from diagnose.analyses._host_causes import HostCauses, Ranges, host_causes
 from diagnose.analyses._nesting import Nesting
-from diagnose.analyses._work import LINKED_SHARE, NEVER, by_rank, device_work
-from diagnose.schema import IDLE_CAUSES, INT32, INT64, LABEL, table
+from diagnose.analyses._work import LINKED_SHARE, NEVER, by_rank, of_kind
+from diagnose.schema import DEVICE_WORK_KINDS, IDLE_CAUSES, INT32, INT64, LABEL, table
 
 SCHEMA = table(
     "idle interval with one cause",
@@ -84,9 +85,9 @@ def _of_rank(rank: int, kernels: pa.Table, steps: pa.Table, events: pa.Table) ->
     step_start = integers(steps["ts_ns"])
     step_end = step_start + integers(steps["dur_ns"])
     gaps = find_gaps(busy, step_start, step_end)
-    work = device_work(events)
-    causes = host_causes(events, work)
-    if not len(work.row):  # on a job without a device nothing is launched, so nothing waits for a launch
+    causes = host_causes(events, kernels)
+    if not len(of_kind(events, *DEVICE_WORK_KINDS)):
+        # A job without a device launches nothing, so nothing waits for a launch.
         nothing = Ranges(*(c[:0] for c in causes.sync))
         causes = causes._replace(alloc=nothing, sync=nothing)
     pieces = _by_cause(gaps, busy, causes)

@@ -4,9 +4,7 @@ On a job without a device the rows are host compute and `gloo:*` communication i
 the recording lacks it, there are no rows: unknown is not idle.
 A null `launch_ns` means that nothing links the piece to a call: in flight from before the recording, or unlinked.
 
-A duration is impossible when the piece runs well over its successor on the same stream (past its end, or for half of
-its own length) and also overruns its step or exceeds ten times the median of its name: such a piece is cut at the
-successor's start, and `recorded_ns` keeps what was written. Small overlaps are real (programmatic dependent launch).
+A piece of impossible duration (`_impossible`) is cut at its successor's start; `recorded_ns` keeps what was written.
 
 Method: classes are decided per distinct name (`_classify`); steps by the launching call, else by the interval that
 holds the start; operator, module, line and phase are those open when the launch was called (`_host`).
@@ -21,21 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnose.analyses._classify import (
-    CLASSES,
-    UserPatterns,
-    computes,
-    copy_category,
-    is_comm_operator,
-    label_of_name,
-    operation_of_name,
-    user_patterns,
-)
-from diagnose.analyses._columns import Flags, Ints, codes, dictionary, flags, integers, label, lookup, take
+from diagnose.analyses._classes import classified
+from diagnose.analyses._classify import CLASSES, UserPatterns, user_patterns
+from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers, label, lookup, take
 from diagnose.analyses._host import HostStack
-from diagnose.analyses._host_work import host_work
-from diagnose.analyses._operations import operation
-from diagnose.analyses._work import NEVER, Work, by_rank, device_work, next_on_lane, of_kind, serial_ends, side
+from diagnose.analyses._host_work import host_category, host_work
+from diagnose.analyses._impossible import impossible
+from diagnose.analyses._work import NEVER, Work, by_rank, device_work, side
 from diagnose.schema import BOOL, INT32, INT64, LABEL, table
 
 SCHEMA = table(
@@ -67,10 +57,6 @@ SCHEMA = table(
     ("source", LABEL, "innermost user source line open at the launch, where stacks were recorded"),
 )
 
-MEDIANS = 10
-"""A duration above so many medians of its name is not believed where it also runs over its successor."""
-ROUNDING_NS = 2_000
-"""Old recordings hold whole microseconds: overlaps up to this are rounding."""
 _GRAPH_LAUNCH = re.compile(r"(?i)graph_?launch")
 
 
@@ -117,8 +103,8 @@ def _device_rows(rank: int, events: pa.Table, work: Work, steps: pa.Table, input
     graph = _graph_launched(events, work, inputs.device_args)
     step = _step_of(work, steps)
     length = work.end - work.start
-    impossible, cut = _impossible(work, name, step, steps, graph)
-    kinds, categories = _classified(events, work, name, open_["op"], inputs)
+    absurd, cut = impossible(work, name, step, steps, graph)
+    kinds, categories = classified(events, work, name, open_["op"], inputs.recorded, inputs.patterns)
     linked = work.linked
     return SCHEMA.build(
         {
@@ -131,7 +117,7 @@ def _device_rows(rank: int, events: pa.Table, work: Work, steps: pa.Table, input
             "class": kinds,
             "category": categories,
             "ts_ns": work.start,
-            "dur_ns": np.where(impossible, cut, length),
+            "dur_ns": np.where(absurd, cut, length),
             "recorded_ns": length,
             "launch_ns": np.ma.array(work.launch_ns, mask=~linked),
             "launch_end_ns": np.ma.array(launch_end, mask=~linked),
@@ -183,106 +169,6 @@ def _holder(moments: Ints, starts: Ints, ends: Ints) -> Ints:
     return np.where((at >= 0) & (moments < take(ends, at, NEVER)), at, -1)
 
 
-def _impossible(work: Work, name: Ints, step: Ints, steps: pa.Table, graph: Flags) -> tuple[Flags, Ints]:
-    """(which durations are impossible, ns from each start to its successor's)."""
-    following = next_on_lane(work)
-    length = work.end - work.start
-    next_start, next_end = take(work.start, following, NEVER), take(work.end, following, NEVER)
-    overlap = np.where(following >= 0, work.end - next_start, 0)
-    runs_over = (overlap > 0) & ((work.end > next_end) | (2 * overlap >= length))
-    if not runs_over.any():
-        return runs_over, length
-    beyond = work.end > _step_end(work, step, steps)
-    beyond &= (overlap > ROUNDING_NS) & ~graph  # branches of a graph may share a stream's name
-    return runs_over & (beyond | (length > MEDIANS * _median_of_name(name, length))), next_start - work.start
-
-
-def _step_end(work: Work, step: Ints, steps: pa.Table) -> Ints:
-    """End of each piece's step; of the recording where it has none."""
-    steps = steps.filter(pc.is_valid(steps["ts_ns"])).sort_by("step")
-    place = lookup(integers(steps["step"]), step)
-    ends = integers(steps["ts_ns"]) + integers(steps["dur_ns"])
-    return take(ends, place, int(serial_ends(work).max()))
-
-
-def _median_of_name(name: Ints, length: Ints) -> Ints:
-    """Lower median of the durations of each piece's name."""
-    order = np.lexsort((length, name))
-    _, first, inverse, count = np.unique(name[order], return_index=True, return_inverse=True, return_counts=True)
-    result = np.empty(len(name), np.int64)
-    result[order] = length[order][first + (count - 1) // 2][inverse]
-    return result
-
-
-def _classified(events: pa.Table, work: Work, name: Ints, op: pa.Array, inputs: _Inputs) -> tuple[pa.Array, pa.Array]:
-    """Columns `class` and `category`."""
-    names = dictionary(events["name"])
-    kind_names, kind = dictionary(events["kind"]), codes(events["kind"])[work.row]
-    texts: list[str] = []
-    place_of: dict[str, int] = {}
-    classes, places = np.empty(len(name), np.int64), np.empty(len(name), np.int64)
-    documented = _documented(events, work, inputs.recorded)
-    pair = kind * len(names) + name
-    for code, rows in _groups(pair):
-        text, sort = names[code % len(names)], kind_names[code // len(names)]
-        found = _label(text, sort, documented[rows], op, rows, inputs.patterns)
-        comm = CLASSES.index("comm")
-        classes[rows] = CLASSES.index(found[0])
-        places[rows] = place_of.setdefault(found[1], len(place_of))
-        own = rows[documented[rows]]
-        if found[0] not in ("comm", "copy") and len(own):
-            classes[own], places[own] = comm, place_of.setdefault(operation_of_name(text), len(place_of))
-    texts = list(place_of)
-    return label(list(CLASSES), classes), label(texts, places)
-
-
-def _groups(values: Ints) -> list[tuple[int, Ints]]:
-    """(value, rows that hold it) per distinct value."""
-    order = np.argsort(values, kind="stable")
-    distinct, first = np.unique(values[order], return_index=True)
-    return list(zip(distinct.tolist(), np.split(order, first[1:]), strict=True))
-
-
-def _label(
-    text: str, kind: str, documented: Flags, op: pa.Array, rows: Ints, patterns: UserPatterns
-) -> tuple[str, str]:
-    """(class, category) that the rows of one name and kind share."""
-    if kind in ("memcpy", "memset"):
-        category = copy_category(text, kind == "memset")
-        peer = category == "memcpy_p2p" and all(map(is_comm_operator, _operators(op, rows)))
-        return ("comm", "memcpy_p2p") if peer and len(rows) and _operators(op, rows) else ("copy", category)
-    if kind == "comm":
-        return "comm", operation_of_name(text)
-    found = label_of_name(text, patterns)
-    if found.kind != "unclassified":
-        return found
-    if documented.any():
-        return "comm", operation_of_name(text)
-    operators = _operators(op, rows)
-    if operators and all(o == "record_param_comms" or o.startswith("nccl:") for o in operators):
-        return "comm", operation_of_name(text)
-    return ("compute", "other") if computes(text, operators) else ("unclassified", "unclassified")
-
-
-def _operators(op: pa.Array, rows: Ints) -> list[str]:
-    """Distinct operators open at the launches of the rows."""
-    return [o for o in op.take(pa.array(rows)).unique().to_pylist() if o]
-
-
-def _documented(events: pa.Table, work: Work, recorded: Ints) -> Flags:
-    """Pieces that carry a collective's record, or are linked to an operator that is one."""
-    own = lookup(recorded, integers(events["event_id"].take(work.row))) >= 0
-    ops = of_kind(events, "op")
-    names = np.array([n == "record_param_comms" for n in dictionary(events["name"])], bool)
-    records = ops[names[codes(events["name"])[ops]]] if len(ops) else ops
-    linked = events["external_id"].take(records) if len(records) else None
-    if linked is None or linked.null_count == len(linked):
-        return own
-    known = np.unique(integers(linked.drop_null()))
-    external = events["external_id"].take(work.row)
-    return own | ((lookup(known, integers(external, NEVER)) >= 0) & flags(external.is_valid()))
-
-
 def _host_rows(rank: int, events: pa.Table, steps: pa.Table, op_args: pa.Table) -> pa.Table:
     work = host_work(events)
     process, thread = (integers(events[c].take(work.row), NEVER) for c in ("process", "thread"))
@@ -294,7 +180,7 @@ def _host_rows(rank: int, events: pa.Table, steps: pa.Table, op_args: pa.Table) 
     ts = integers(valid["ts_ns"])
     step = take(integers(valid["step"]), _holder(work.start, ts, ts + integers(valid["dur_ns"])), NEVER)
     used, place = np.unique(name, return_inverse=True)
-    category = [_host_category(names[i]) for i in used.tolist()]
+    category = [host_category(names[i]) for i in used.tolist()]
     length = work.end - work.start
     return SCHEMA.build(
         {
@@ -314,22 +200,3 @@ def _host_rows(rank: int, events: pa.Table, steps: pa.Table, op_args: pa.Table) 
             **open_,
         }
     )
-
-
-_HOST_CATEGORIES = (
-    (re.compile(r"^(gloo|mpi):"), ""),
-    (re.compile(r"(^|::)_?(mm|addmm|bmm|baddbmm|matmul|linear|addmv|mv|einsum)\b"), "gemm"),
-    (re.compile(r"conv"), "conv"),
-    (re.compile(r"attention"), "attention"),
-    (re.compile(r"norm"), "norm"),
-    (re.compile(r"embedding"), "embedding"),
-    (re.compile(r"softmax|loss"), "softmax_loss"),
-)
-
-
-def _host_category(name: str) -> str:
-    """Category of a host operator or communication range by its name."""
-    for pattern, category in _HOST_CATEGORIES:
-        if pattern.search(name):
-            return category or operation(name)
-    return "elementwise" if name.startswith("aten::") else "other"
