@@ -65,8 +65,17 @@ def host_causes(events: pa.Table, kernels: pa.Table) -> HostCauses:
         chosen(_INPUT, *ranges),
         chosen(_GC, *ranges),
         chosen(_ALLOC, "runtime"),
-        _joined(chosen(_SYNC, "runtime"), chosen(_SYNC_OPS, "op")),
+        _synchronises(chosen),
     )
+
+
+def synchronises(events: pa.Table, kernels: pa.Table) -> Ranges:
+    """The `sync` candidates alone."""
+    return _synchronises(_Chooser(events, kernels))
+
+
+def _synchronises(chosen: _Chooser) -> Ranges:
+    return _joined(chosen(_SYNC, "runtime"), chosen(_SYNC_OPS, "op"))
 
 
 class _Chooser:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers, label, take
 from diagnose.analyses._host import HostStack
-from diagnose.analyses._host_causes import host_causes
+from diagnose.analyses._host_causes import synchronises
 from diagnose.analyses._nesting import Nesting, Threads
 from diagnose.analyses._work import by_rank, of_kind
 from diagnose.schema import INT32, INT64, LABEL, table
@@ -56,7 +56,7 @@ def _only(rows: pa.Table, rank: int) -> pa.Table:
 
 
 def _of_rank(rank: int, events: pa.Table, kernels: pa.Table, idle: pa.Table, steps: pa.Table) -> pa.Table:
-    candidates = host_causes(events, kernels).sync
+    candidates = synchronises(events, kernels)
     runtime = of_kind(events, "runtime")
     calls = np.isin(candidates.row, runtime) if len(runtime) else np.ones(len(candidates.row), dtype=bool)
     rows, start, end = (column[calls] for column in candidates)
