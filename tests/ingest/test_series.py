@@ -1,0 +1,139 @@
+"""Tables of numbers per step: right values, and everything that gave none is counted."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from diagnose import schema
+from diagnose.ingest import Source, read, series
+from diagnose.schema import INGESTED, Tables
+
+
+def load(tmp_path: Path, text: str | bytes, name: str = "steps.jsonl") -> Tables:
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert series.sniff(Source(str(path)).head(), name)
+    tables = read(Source(str(path)))
+    for table, found in tables.items():
+        schema.check(table, found, INGESTED[table])
+    return tables
+
+
+def values(tables: Tables) -> list[tuple[Any, ...]]:
+    return [tuple(row[c] for c in ("rank", "step", "metric", "value")) for row in tables["series"].to_pylist()]
+
+
+def notes(tables: Tables) -> list[tuple[str, int]]:
+    return [(row["problem"], row["count"]) for row in tables["quality"].to_pylist()]
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    tables = load(
+        tmp_path, '{"step": 0, "rank": 3, "loss": 2.5, "mem": {"peak_gib": 57}}\n{"step": 1, "rank": 3, "loss": "1.5"}'
+    )
+    assert values(tables) == [(3, 0, "loss", 2.5), (3, 0, "mem.peak_gib", 57.0), (3, 1, "loss", 1.5)]
+    assert notes(tables) == [] and tables["files"]["status"].to_pylist() == ["ok"]
+    assert tables["files"]["kind"].to_pylist() == ["series"] and tables["files"]["events_count"].to_pylist() == [3]
+
+
+def test_nan_is_a_value_and_null_is_none(tmp_path: Path) -> None:
+    tables = load(tmp_path, '{"step": 1, "loss": NaN, "acc": null}\n{"step": 2, "loss": 1e400, "acc": 0}')
+    found = values(tables)
+    assert [row[:3] for row in found] == [(None, 1, "loss"), (None, 2, "loss"), (None, 2, "acc")]
+    assert math.isnan(found[0][3]) and math.isinf(found[1][3]) and found[2][3] == 0.0
+
+
+def test_what_is_lost_is_counted(tmp_path: Path) -> None:
+    lines = [
+        '{"step": 1, "loss": 1, "note": "x", "tok": [1, 2]}', "not json", '{"config": 5}', '{"step": 1.5, "loss": 2}',
+        "[1]", "", '{"step": 2, "loss": "N/A"}',
+    ]  # fmt: skip
+    tables = load(tmp_path, "\n".join(lines))
+    assert values(tables) == [(None, 1, "loss", 1.0)]
+    assert notes(tables) == [
+        ("unreadable_line", 2),
+        ("unreadable_line", 2),
+        ("unparsed_value", 1),
+        ("unparsed_value", 2),
+    ]
+    assert "note" in tables["quality"]["detail"][3].as_py() and "tok" in tables["quality"]["detail"][3].as_py()
+    assert tables["files"]["status"].to_pylist() == ["partial"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "step,loss,lr\n1,2.5,0.1\n2,1.5,\n"),
+        ("a.csv", "\n\nStep,loss,lr\r\n1,2.5,0.1\r\n2,1.5,\r\n"),
+        ("a.tsv", "Global Step\tloss\tlr\n1\t2.5\t0.1\n2\t1.5\t\n"),
+        ("a.txt", "iteration;loss;lr\n1;2.5;0.1\n2;1.5;\n"),
+        ("a.csv", "# written by a logger\n# of last year\niter,loss,lr\n1,2.5,0.1\n2,1.5,"),
+        ("a.csv", "#iter,loss,lr\n1,2.5,0.1\n2,1.5,"),
+        ("a.csv", '"step","loss","lr"\n"1","2.5","0.1"\n"2","1.5",""\n'),
+    ],
+)
+def test_delimited_tables(tmp_path: Path, name: str, text: str) -> None:
+    tables = load(tmp_path, text, name)
+    assert values(tables) == [(None, 1, "loss", 2.5), (None, 1, "lr", 0.1), (None, 2, "loss", 1.5)]
+    assert notes(tables) == []
+
+
+def test_a_damaged_table(tmp_path: Path) -> None:
+    text = b"step,rank,loss,name\n1,0,2.5,a\n2,0,1.5\n3,0,x,\xff\n4,1,0.5,c,d\nfive,1,1,e\n6,1,1,f\n"
+    tables = load(tmp_path, text, "a.csv")
+    assert values(tables) == [(0, 1, "loss", 2.5), (1, 6, "loss", 1.0)]
+    assert notes(tables) == [
+        ("unreadable_line", 2),
+        ("unreadable_line", 1),
+        ("unparsed_value", 1),
+        ("unparsed_value", 1),
+    ]
+
+
+def test_a_rank_from_the_name(tmp_path: Path) -> None:
+    tables = load(tmp_path, '{"step": 0, "loss": 1}', "rank5.jsonl")
+    assert tables["files"]["rank"].to_pylist() == [5] and notes(tables) == [("rank_inferred", 1)]
+
+
+def test_a_table_without_steps_says_which_columns_it_has(tmp_path: Path) -> None:
+    tables = load(tmp_path, "time,util\n1,2\n2,3\n", "smi.csv")
+    assert tables["files"]["status"].to_pylist() == ["unusable"]
+    assert "time, util" in tables["files"]["detail"][0].as_py() and "step" in tables["files"]["detail"][0].as_py()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "hello", "Dear all,\nthe loss is 3, the step 4.\n", "1,2\n3,4\n", "KEY=1\nB=2\n",
+        '{"schemaVersion": 1, "traceEvents": []}',
+        '{"a": {"b": 1}}\n{"a": {"b": 1}}', "{", "[]", "{}", '{"tp": 8, "pp": 2}', "a\rb,c\r1,2",
+    ],
+)  # fmt: skip
+def test_what_is_no_table(text: str) -> None:
+    assert not series.sniff(text.encode(), "x.txt")
+
+
+records = st.lists(
+    st.tuples(st.integers(0, 10**6), st.integers(0, 7), st.floats(-1e300, 1e300), st.booleans()),
+    min_size=1, max_size=30,
+)  # fmt: skip
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
+@given(records, st.integers(1, 300))
+def test_any_pieces_give_the_same_rows(tmp_path: Path, monkeypatch: Any, given_rows: list[Any], size: int) -> None:
+    from diagnose.ingest import _cells
+
+    monkeypatch.setattr(_cells, "_CHUNK_BYTES", size)
+    lines = [json.dumps({"step": s, "rank": r, "x": x, **({"y": 1} if y else {})}) for s, r, x, y in given_rows]
+    expected = [row for s, r, x, y in given_rows for row in [(r, s, "x", x), *([(r, s, "y", 1.0)] if y else [])]]
+    assert values(load(tmp_path, "\n".join(lines))) == expected
+    table = ["step,rank,x,y", *(f"{s},{r},{x!r},{1 if y else ''}" for s, r, x, y in given_rows)]
+    assert values(load(tmp_path, "\n".join(table), "a.csv")) == expected
