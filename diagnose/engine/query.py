@@ -24,7 +24,7 @@ def query(tables: Mapping[str, pa.Table], sql: str) -> pa.Table:
             statements = duckdb.extract_statements(sql)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 raise UsageError("query: expected one SELECT; tables can be read, not changed")
-            return _whole_numbers(connection.execute(statements[0]).to_arrow_table())
+            return _whole_numbers(connection.sql(sql).to_arrow_table())
     except duckdb.Error as error:
         raise UsageError(f"query: {one_line(error)}") from error
     finally:

@@ -73,6 +73,8 @@ def rows(
         # Joined, so that a late interrupt cannot hit the next rule.
         timer.cancel()
         timer.join()
+        # DuckDB streams: rows not fetched would keep the tables in use.
+        connection.abort()
     if len(found) > ROWS_LIMIT:
         raise RuleError(f"returned more than {ROWS_LIMIT} rows; group the offenders")
     return names, found

@@ -128,3 +128,17 @@ def test_a_loss_is_never_more_than_the_step(rule: Rule) -> None:
         assert 0 < found.lost_ns <= max(given["spans"]["mean_ns"].to_pylist())
         assert found.lost_ratio == pytest.approx(found.lost_ns / max(given["spans"]["mean_ns"].to_pylist()))
         assert found.lost_kind == "bound"
+
+
+@each_rule
+def test_waiting_on_one_rank_halves_confidence_in_communication(rule: Rule) -> None:
+    if rule.symptom != "comm_saturation":
+        return
+    given = fires(rule)
+    alone = outcome(rule.id, given).findings[0].confidence_ratio
+    rows = [row | {"wait_ns": 0, "transfer_ns": row["dur_ns"]} for row in given["collectives"].to_pylist()]
+    matched = tables(collectives=rows)
+    both = outcome(rule.id, given | {name: matched[name] for name in ("collectives", "reductions")})
+
+    assert alone <= 0.5
+    assert both.findings[0].confidence_ratio > alone

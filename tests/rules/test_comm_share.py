@@ -81,4 +81,6 @@ def test_no_answer_where_unknown_kernels_could_be_communication() -> None:
     given = job({"compute_ns": 80 * MS, "comm_ns": 5 * MS, "unclassified_ns": 15 * MS})
     result = outcome("comm-share", given)
     assert (result.status, "unknown kind" in result.reason) == ("skipped", True)
+    at = job({"compute_ns": 89 * MS, "comm_ns": 10 * MS, "unclassified_ns": MS})
+    assert outcome("comm-share", at).status == "skipped"
     quiet("comm-share", job({"compute_ns": 95 * MS, "comm_ns": 1 * MS, "unclassified_ns": 4 * MS}))
