@@ -5,6 +5,8 @@ Dictionary columns are handled by their codes, so that text is looked at once pe
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -78,7 +80,7 @@ def label(texts: list[str], index: Ints) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(indices, mask=indices < 0), coded.dictionary)
 
 
-def take(values: Ints, index: Ints, absent: int) -> Ints:
+def take(values: NDArray[np.integer[Any]], index: Ints, absent: int) -> Ints:
     """values[index], `absent` where the index is negative."""
     result = np.full(len(index), absent, dtype=np.int64)
     known = index >= 0

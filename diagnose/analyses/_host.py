@@ -27,13 +27,14 @@ from diagnose.analyses._host_names import (
     user_lines,
 )
 from diagnose.analyses._nesting import Nesting, Threads
+from diagnose.analyses._work import of_kind
 
 PHASES = ("forward", "backward", "optimizer")
 UNKNOWN_PHASE = -1
 
 
 class Open(NamedTuple):
-    """What was open at each of n moments: rows of `events` (-1: none) and the index in PHASES (-1: unknown)."""
+    """What was open at each of n moments: indices in `HostStack.rows` (-1: none) and in PHASES (-1: unknown)."""
 
     op: Ints
     annotation: Ints
@@ -45,10 +46,13 @@ class Open(NamedTuple):
 
 
 class HostStack:
-    """Open intervals of the host threads of one rank."""
+    """Open intervals of the host threads of one rank. `rows` are the rows of `events` that can be open."""
 
     def __init__(self, events: pa.Table, op_args: pa.Table | None = None) -> None:
         """`events` of one rank, any order. `op_args` sharpens the phase and gives backward work its module."""
+        self.rows = of_kind(events, "op", "annotation", "python")
+        columns = ["event_id", "kind", "name", "ts_ns", "dur_ns", "process", "thread"]
+        events = events.select(columns).take(pa.array(self.rows))
         self._names = dictionary(events["name"])
         kind = dictionary(events["kind"])
         self._name = codes(events["name"])
@@ -159,7 +163,7 @@ class HostStack:
         return found
 
     def _forward_ops(self, node: Ints) -> Ints:
-        """Event row of the forward operator of each backward node: same sequence, last one before it; -1: none."""
+        """Index of the forward operator of each backward node: same sequence, last one before it; -1: none."""
         sequence = np.where(node >= 0, self._sequence[node], -1)
         rows = np.flatnonzero(self._op_flags & (self._sequence >= 0) & (self._forward_thread <= 0))
         rows = rows[self._backward.innermost(self._threads.of_event[rows], self._starts[rows]) < 0]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from diagnose.analyses._columns import Ints, encode, place, take
 
@@ -22,7 +23,8 @@ class Nesting:
     def __init__(self, thread: Ints, starts: Ints, ends: Ints, rows: Ints) -> None:
         """`thread` is a dense code >= 0; `rows` is what `innermost` returns for an interval. All of one length."""
         order = _order(thread, starts, ends)
-        self._starts, self._ends, self._rows = starts[order], ends[order], rows[order]
+        self._starts, self._ends = starts[order], ends[order]
+        self._rows = rows[order].astype(np.int32)  # half the memory; a table of more rows does not fit anyway
         self._bounds = np.searchsorted(thread[order], np.arange(int(thread.max(initial=-1)) + 2))
         self._outer = _outer(self._ends, self._bounds)
 
@@ -73,13 +75,13 @@ def _order(thread: Ints, starts: Ints, ends: Ints) -> Ints:
     return order
 
 
-def _outer(ends: Ints, bounds: Ints) -> Ints:
+def _outer(ends: Ints, bounds: Ints) -> NDArray[np.int32]:
     """Nearest earlier interval of the same thread that ends later; -1 where there is none.
 
     Pointer jumping: a pointer that still points at an interval ending no later takes that one's pointer. What is
     jumped over always ends no later, so intermediate pointers are safe to follow and chains halve each round.
     """
-    outer = np.arange(-1, len(ends) - 1, dtype=np.int64)
+    outer = np.arange(-1, len(ends) - 1, dtype=np.int32)
     outer[bounds[:-1][bounds[:-1] < len(ends)]] = -1
     active = np.flatnonzero(outer >= 0)
     while len(active):
