@@ -85,7 +85,7 @@ def key_of(name: str, raw: dict[str, str]) -> tuple[str, ...]:
     if name == "bloom176b_jeanzay":
         return (*key, re.search(r"era=([^;]*)", raw["note"]).group(1))  # type: ignore[union-attr]
     if name == "megatron_bridge_perf" and raw["n_experts"]:
-        return (*key, ".".join(raw["note"].split(" ")[0].split(".")[:2]), family(raw["model"]))
+        return (*key, raw["note"].split(" ")[0], family(raw["model"]))
     return key
 
 
@@ -177,14 +177,14 @@ def recompute(text: str) -> list[str] | str:
 
 
 def mosaic(raw: dict[str, str]) -> dict[str, Any]:
-    """Composer FSDP; Triton flash attention; RoCE 1600 Gb/s a node on A100, 3200 on H100."""
+    """Composer FSDP; Triton flash attention, the first algorithm; RoCE 1600 Gb/s a node on A100, 3200 on H100."""
     precision = "fp8" if "fp8" in raw["precision"] else "bf16"
     return {
         "model": {"gated": False, "tied": True},
         "train": {
             "precision": precision,
             "grad_dtype": "bf16",
-            "attention_kernel": "triton",
+            "attention_kernel": "flash1",
             "fused": False,
         },
         "cluster": {"inter_bytes_per_s": (50 if raw["gpu"].startswith("H100") else 25) * GB},
@@ -322,7 +322,7 @@ def tuned(job: dict[str, Any]) -> dict[str, Any]:
 def nanotron(raw: dict[str, str]) -> dict[str, Any]:
     """nanotron on 8-GPU H100 nodes with 3200 Gb/s EFA: second-generation flash attention, no overlap of gradients."""
     return {
-        "train": {"grad_dtype": "fp32", "attention_kernel": "flash2", "fused": False},
+        "train": {"grad_dtype": "fp32", "attention_kernel": "flash2"},
         "layout": {"overlap_grad_reduce": False},
         "cluster": {"inter_bytes_per_s": 50 * GB},
         "search": {"framework": "nanotron"},

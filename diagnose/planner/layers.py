@@ -18,13 +18,12 @@ from diagnose.planner.reading import PRECISIONS
 
 ATTENTION_SHARE = {
     "flash1": {80: 0.33, 90: 0.19, 100: 0.15},
-    "triton": {80: 0.375, 90: 0.22, 100: 0.16},
     "flash2": {80: 0.60, 90: 0.35, 100: 0.25},
     "flash3": {80: 0.60, 90: 0.60, 100: 0.40},
     "cudnn": {80: 0.60, 90: 0.60, 100: 0.55},
 }
 """Forward and backward rate / 16-bit peak at long sequences. FlashAttention-2 paper (A100: version 1 25 to 40 %, version 2
-up to 64 %, and 1.3 to 2.5 times the Triton kernel: 1.6 here), FlashAttention-3 paper (H100: version 2 35 %, version 3 up to 75 % forward), FlashAttention-4 (B200: cuDNN)."""
+up to 64 %), FlashAttention-3 paper (H100: version 2 35 %, version 3 up to 75 % forward), FlashAttention-4 (B200: cuDNN)."""
 SHORT_SEQUENCE = 512
 """Sequence length at which flash attention reaches half its rate (FlashAttention-2, figure 4)."""
 BACKWARD_ATTENTION = 2.5
@@ -232,7 +231,12 @@ def _forward_bytes(
     rotary = 4 * (width + model.kv_heads * model.head_dim) / tp if model.gated else 0.0
     casts = 4 * (2 * hidden + width / tp + ffn / tp) if bits <= 8 else 0.0
     permute = 8 * model.topk * hidden if moe else 0.0
-    return tokens * (replicated + activation * (1.0 if recipe.fused else 2.0) + rotary + casts + permute)
+    eager = 0.0
+    if not recipe.fused and model.gated:  # RMSNorm and rotary in fp32, operator by operator; activation and product apart
+        eager = 64 * hidden / (tp if sp else 1) + 4 * rotary + 4 * ffn / tp
+    elif not recipe.fused:  # layer norm is one kernel even in eager mode; activation and bias are apart
+        eager = 4 * ffn / tp
+    return tokens * (replicated + activation + eager + rotary + casts + permute)
 
 
 def _again(recipe: Recipe, forward: Phase, mlp_forward: float, last: float) -> Phase:

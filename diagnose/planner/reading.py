@@ -22,7 +22,7 @@ CHOICES = {
     "train.grad_dtype": ("fp32", "bf16", "fp16"),
     "train.optimizer": ("adam", "adamw", "sgd", "adam8bit", "muon"),
     "train.routing": ("dropless", "capacity"),
-    "train.attention_kernel": ("", "unfused", "triton", "flash1", "flash2", "flash3", "cudnn"),
+    "train.attention_kernel": ("", "unfused", "flash1", "flash2", "flash3", "cudnn"),
     "layout.schedule": SCHEDULES,
     "search.framework": FRAMEWORKS,
 }

@@ -25,7 +25,25 @@ def layers_per_stage(job: Job) -> tuple[int, ...]:
     >>> spread(78, 12), spread(70, 12)
     ((7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 1), (5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 5))
     """
-    return job.layout.stage_layers or spread(job.model.layers, job.layout.pp, job.layout.vpp)
+    if job.layout.stage_layers:
+        return job.layout.stage_layers
+    if job.search.framework == "nanotron" and job.layout.pp > 1:
+        return by_cost(job.model.layers, job.layout.pp, job.model.vocab * job.model.hidden / dense_layer(job.model, False))
+    return spread(job.model.layers, job.layout.pp, job.layout.vpp)
+
+
+def by_cost(layers: int, stages: int, head: float) -> tuple[int, ...]:
+    """Layers of each stage when blocks are cut by cost and the head weighs `head` layers (nanotron's pipeline builder).
+
+    >>> by_cost(16, 2, 4.0)
+    (10, 6)
+    """
+    total, counts, done = layers + head, [], 0
+    for stage in range(1, stages + 1):
+        upto = min(layers, round(total * stage / stages)) if stage < stages else layers
+        counts.append(upto - done)
+        done = upto
+    return tuple(counts)
 
 
 def spread(layers: int, stages: int, chunks: int = 1) -> tuple[int, ...]:
