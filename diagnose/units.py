@@ -20,6 +20,8 @@ def show(name: str, value: Any) -> str:
         return UNKNOWN
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return _text(value)
+    if name == "rank" and value < 0:  # a rank that no evidence gives
+        return UNKNOWN
     for suffix, render in _RENDERERS:
         if name.endswith(suffix):
             return render(float(value))

@@ -20,6 +20,9 @@ class Name:
     """The whole name where `shown` is cut, else empty."""
 
 
+UNKNOWN_NAME = Name("unknown")
+
+
 @dataclass(frozen=True)
 class Share:
     """A share of a whole, drawn as a small bar behind its text. `ratio` in 0..1; None: unknown, no bar."""
@@ -80,6 +83,17 @@ class Grid:
 def columns(*titles: str) -> list[tuple[str, bool]]:
     """Columns of a Grid; a leading `>` makes one right-aligned."""
     return [(title.removeprefix(">"), title.startswith(">")) for title in titles]
+
+
+def known(grid: Grid) -> Grid:
+    """The same table without columns of which nothing is known; `more` says which."""
+    left = [i for i in range(len(grid.columns)) if any(row[i] != UNKNOWN_NAME for row in grid.rows)]
+    if len(left) == len(grid.columns) or not grid.rows:
+        return grid
+    gone = [title.lower() for i, (title, _) in enumerate(grid.columns) if i not in left]
+    note = f"Not recorded: {', '.join(gone)}."
+    rows = [[row[i] for i in left] for row in grid.rows]
+    return Grid(grid.title, [grid.columns[i] for i in left], rows, f"{grid.more} {note}".strip())
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def waterfall(parts: Sequence[dict[str, Any]], total_name: str) -> dict[str, Any
         "marker": _marker([*shown, Part("", "", "#7b8494")]),
     }
     layout = _layout(margin={"l": 8, "r": 8, "t": 8, "b": 40}, bargap=0.28, meta="labelled")
-    layout["yaxis"] = {"autorange": "reversed", "automargin": True, "showgrid": False}
+    layout["yaxis"] = {"autorange": "reversed", "automargin": True, "showgrid": False, "zeroline": False}
     layout["xaxis"] = {"title": {"text": unit}, "range": [0, total / unit_ns * 1.34], "rangemode": "tozero"}
     return {"data": [bar], "layout": layout}
 
@@ -81,7 +81,13 @@ def stacked(
         legend=_LEGEND,
         margin={"l": 8, "r": 8, "t": 8, "b": 8},
     )
-    layout["xaxis"] = {"type": "category", "title": {"text": title}, "automargin": True, "showgrid": False}
+    layout["xaxis"] = {
+        "type": "category",
+        "title": {"text": title},
+        "automargin": True,
+        "showgrid": False,
+        "zeroline": False,
+    }
     layout["yaxis"] = {"title": {"text": unit}, "automargin": True, "rangemode": "tozero"}
     return {"data": data, "layout": layout}
 
@@ -97,6 +103,7 @@ def timeline(lanes: Sequence[str], shapes: Sequence[dict[str, Any]], dur_ns: int
                 "type": "bar",
                 "orientation": "h",
                 "name": literal(shown.label),
+                "showlegend": group["lane"] == "idle",
                 "y": [literal(group["lane"])] * len(group["dur_ns"]),
                 "x": _rounded(group["dur_ns"], unit_ns),
                 "base": _rounded(group["start_ns"], unit_ns),
@@ -107,6 +114,7 @@ def timeline(lanes: Sequence[str], shapes: Sequence[dict[str, Any]], dur_ns: int
             }
         )
     layout = _layout(barmode="overlay", margin={"l": 8, "r": 12, "t": 8, "b": 40}, hovermode="closest", dragmode="zoom")
+    layout |= {"showlegend": any(group["lane"] == "idle" for group in shapes), "legend": _LEGEND}
     layout["xaxis"] = {"title": {"text": f"{unit} from the start"}, "range": [0, dur_ns / unit_ns], "fixedrange": False}
     layout["yaxis"] = {
         "type": "category",
@@ -115,6 +123,7 @@ def timeline(lanes: Sequence[str], shapes: Sequence[dict[str, Any]], dur_ns: int
         "range": [-0.6, len(lanes) - 0.4],
         "automargin": True,
         "showgrid": False,
+        "zeroline": False,
     }
     return {"data": data, "layout": layout}
 
@@ -147,6 +156,7 @@ def ranking(labels: Sequence[str], series: Sequence[tuple[str, str, float, Seque
         "autorange": "reversed",
         "automargin": True,
         "showgrid": False,
+        "zeroline": False,
         "tickvals": rows,
         "ticktext": [literal(label, 38) for label in labels],
     }

@@ -42,6 +42,22 @@ def plotly(text: object, limit: int = 96) -> str:
     return shorten(text, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def first_sentences(text: object, limit: int) -> str:
+    """Whole sentences from the start, as many as fit; at least one, cut where it alone is too long."""
+    sentences = re.split(r"(?<=[.!?]) (?=[A-Z])", clean(text))
+    kept = sentences[0]
+    for sentence in sentences[1:]:
+        if len(kept) + 1 + len(sentence) > limit:
+            break
+        kept = f"{kept} {sentence}"
+    return kept if len(kept) <= limit else f"{kept[: limit - 1].rpartition(' ')[0]} …"
+
+
+def rank_name(rank: int) -> str:
+    """`rank 3`; a rank that no evidence gives is `unknown rank 1`, never a negative number."""
+    return f"rank {rank}" if rank >= 0 else f"unknown rank {-rank}"
+
+
 def words(column: str) -> str:
     """A column's name for people: unit suffix off, blanks for underscores."""
     return _UNIT.sub("", column).replace("_", " ").strip() or column

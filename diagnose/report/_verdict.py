@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from diagnose.findings import SYMPTOMS, Diagnosis, Finding
+from diagnose.findings import SYMPTOMS, Diagnosis, Finding, Symptom
 from diagnose.report._parts import IDLE_PARTS, in_order, part
 from diagnose.report._text import clean
 from diagnose.units import show
@@ -90,13 +90,21 @@ def measured(diagnosis: Diagnosis) -> tuple[list[dict[str, Any]], str]:
 
 def communication(diagnosis: Diagnosis) -> str:
     """How much communication is hidden and how much of the step the rest takes."""
-    hidden, exposed = (diagnosis.step_time.get(k) for k in ("hidden_comm_ratio", "comm_share_ratio"))
-    if hidden is None and exposed is None:
-        return "no communication was recorded, or it could not be told apart"
-    words = [] if hidden is None else [f"{show('_ratio', hidden)} of it is hidden under compute"]
-    return ", ".join(
-        [*words, *([] if exposed is None else [f"exposed communication takes {show('_ratio', exposed)} of the step"])]
-    )
+    of_step = bool(diagnosis.step_time.get("parts"))
+    of = diagnosis.step_time if of_step else diagnosis.window
+    hidden, exposed = (of.get(k) for k in ("hidden_comm_ratio", "comm_share_ratio"))
+    if hidden is None:
+        return "no communication ran" if exposed == 0 else "how much communication is hidden is unknown"
+    words = f"{show('_ratio', hidden)} of communication is hidden under compute"
+    if exposed is None:
+        return words
+    return f"{words}; the rest takes {show('_ratio', exposed)} of the {'step' if of_step else 'recording'}"
+
+
+def needed(symptom: Symptom) -> str:
+    """What would settle an unknown symptom: its reason from `needed: ` on, where it says so."""
+    reason = clean(symptom.reason)
+    return reason.rpartition("needed: ")[2] if symptom.status == "unknown" else reason
 
 
 def _also(diagnosis: Diagnosis, top: Finding) -> tuple[str, str]:
@@ -123,7 +131,7 @@ def _nothing(diagnosis: Diagnosis) -> Verdict:
     status = {s.symptom: s.status for s in diagnosis.symptoms}
     clear, unknown = (sum(v == what for v in status.values()) for what in ("clear", "unknown"))
     facts = (("Step", composition(diagnosis)), ("Comm", communication(diagnosis)), ("Idle", _idle(diagnosis)))
-    settle = next((clean(s.reason) for s in diagnosis.symptoms if s.status == "unknown" and s.reason), "")
+    settle = "; ".join(dict.fromkeys(needed(s) for s in diagnosis.symptoms if s.status == "unknown" and s.reason))
     if not clear:
         return Verdict("unknown", "What was recorded cannot answer any of the five questions", facts, change=settle)
     if unknown:

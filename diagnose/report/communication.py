@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from diagnose.findings import Diagnosis
 from diagnose.report import _figures
-from diagnose.report._blocks import Block, Figure, Grid, Section, Share, Text, columns
+from diagnose.report._blocks import Block, Figure, Grid, Section, Share, Text, columns, known
 from diagnose.report._parts import part
 from diagnose.report._text import clean, name
 from diagnose.report._totals import Scale, inside, scale, totals
@@ -72,7 +72,7 @@ def _weighted(found: pa.Table) -> pa.Table:
 
 
 def _label(row: dict[str, Any]) -> str:
-    where = row["module"] or row["group"]
+    where = row["module"] or (f"group {row['group']}" if row["group"] else "")
     return clean(f"{row['op'] or UNKNOWN} {row['dim'] if row['dim'] and row['dim'] != 'other' else ''} {where or ''}")
 
 
@@ -118,7 +118,7 @@ def _grid(found: pa.Table, rows: list[dict[str, Any]], by: Scale) -> Grid:
     rest = rows[MOST_ROWS:]
     left = sum(r["exposed_ns"] or 0 for r in rest)
     more = f"{len(rest):,} more rows, {show('_ns', left / by.divisor)} exposed in all." if rest else ""
-    return Grid(f"By operation, group and module, {by.words}", heads, cells, more)
+    return known(Grid(f"By operation, group and module, {by.words}", heads, cells, more))
 
 
 def _cells(

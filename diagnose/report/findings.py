@@ -30,9 +30,8 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section:
     if len(found) > MOST_FINDINGS:
         blocks.append(Text(f"{len(found) - MOST_FINDINGS:,} smaller findings are in diagnosis.json.", quiet=True))
     blocks.append(Text("Losses of different findings overlap; they do not add up.", quiet=True))
-    return Section(
-        "findings", "Findings", blocks, f"{len(found):,} finding{'s' * (len(found) > 1)}, the costliest first."
-    )
+    lead = f"{len(found):,} findings, the costliest first." if len(found) > 1 else "1 finding."
+    return Section("findings", "Findings", blocks, lead)
 
 
 def _offence(finding: Finding, anchor: str) -> Offence:
@@ -45,7 +44,7 @@ def _offence(finding: Finding, anchor: str) -> Offence:
         facts.append(("Loss is", kind))
     for label, numbers in (("Ranks", finding.ranks), ("Steps", finding.steps)):
         if numbers:
-            facts.append((label, ranges(numbers)))
+            facts.append((label, _numbers(numbers)))
     if finding.hosts:
         facts.append(("Hosts", clean(", ".join(finding.hosts))))
     evidence = [(words(key), _value(key, value)) for key, value in finding.evidence.items()]
@@ -67,3 +66,8 @@ def _offence(finding: Finding, anchor: str) -> Offence:
 def _value(key: str, value: Any) -> Any:
     text = show(key, value)
     return name(text, 160) if isinstance(value, (str, list, tuple)) else text
+
+
+def _numbers(numbers: tuple[int, ...]) -> str:
+    known = [n for n in numbers if n >= 0]
+    return ", ".join([*([ranges(known)] if known else []), *(["unknown"] if len(known) < len(numbers) else [])])

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from diagnose.findings import Diagnosis
 from diagnose.report import _figures
-from diagnose.report._blocks import Block, Figure, Grid, Section, Share, Swatch, columns
+from diagnose.report._blocks import Block, Figure, Grid, Section, Share, Swatch, columns, known
 from diagnose.report._parts import part
 from diagnose.report._text import clean, name
 from diagnose.report._totals import Scale, inside, scale, totals
@@ -74,7 +74,7 @@ def _gaps(idle: pa.Table, whole_ns: int, by: Scale) -> Grid:
         ]
         for r in rows[:MOST_ROWS]
     ]
-    return Grid(f"Largest causes, {by.words}", heads, cells, _more(rows, "dur_ns", by))
+    return known(Grid(f"Largest causes, {by.words}", heads, cells, _more(rows, "dur_ns", by)))
 
 
 def _syncs(found: pa.Table, by: Scale) -> Grid:
@@ -92,7 +92,7 @@ def _syncs(found: pa.Table, by: Scale) -> Grid:
         ]
         for r in rows[:MOST_ROWS]
     ]
-    return Grid(f"Host calls that waited for the device, {by.words}", heads, cells, _more(rows, "idle_ns", by))
+    return known(Grid(f"Host calls that waited for the device, {by.words}", heads, cells, _more(rows, "idle_ns", by)))
 
 
 def _copies(found: pa.Table, by: Scale) -> Grid:
@@ -121,7 +121,7 @@ def _copies(found: pa.Table, by: Scale) -> Grid:
         ]
         for r in rows[:MOST_ROWS]
     ]
-    return Grid(f"Copies, {by.words}", heads, cells, _more(rows, "dur_ns", by))
+    return known(Grid(f"Copies, {by.words}", heads, cells, _more(rows, "dur_ns", by)))
 
 
 def _per(value_ns: int | None, by: Scale) -> str:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from diagnose.findings import Diagnosis
 from diagnose.report import _figures
-from diagnose.report._blocks import Block, Figure, Grid, Section, Share, Swatch, columns
+from diagnose.report._blocks import Block, Figure, Grid, Section, Share, Swatch, columns, known
 from diagnose.report._parts import part
 from diagnose.report._text import clean, name, words
 from diagnose.report._totals import totals
@@ -86,4 +86,4 @@ def _grid(found: pa.Table, rows: list[dict[str, Any]], whole_ns: int) -> Grid:
     ]
     rest = rows[MOST_ROWS:]
     more = f"{len(rest):,} more names, {show('_ns', sum(r['dur_ns'] for r in rest))} in all." if rest else ""
-    return Grid("Top kernels, over the recording, all ranks read", heads, cells, more)
+    return known(Grid("Top kernels, over the recording, all ranks read", heads, cells, more))

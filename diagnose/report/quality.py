@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from diagnose.findings import Diagnosis
 from diagnose.report._blocks import Block, Grid, Section, Tag, columns
@@ -31,7 +30,7 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section:
     )
     blocks: list[Block] = [_inputs(diagnosis.inputs)] if diagnosis.inputs else []
     if problems:
-        blocks.append(_problems(problems, tables.get("quality")))
+        blocks.append(_problems(problems))
     cost = tables.get("profiler_cost")
     if cost is not None and cost.num_rows:
         blocks.append(_cost(cost.to_pylist()))
@@ -54,20 +53,14 @@ def _inputs(inputs: list[dict[str, Any]]) -> Grid:
     return Grid("Inputs", heads, rows, f"{len(inputs) - MOST_ROWS:,} more inputs." if len(inputs) > MOST_ROWS else "")
 
 
-def _problems(problems: list[dict[str, Any]], table: pa.Table | None) -> Grid:
-    offsets: dict[Any, int] = {}
-    if table is not None and table.num_rows:
-        for row in table.filter(pc.is_valid(table["byte_offset"])).to_pylist():
-            offsets.setdefault((row["problem"], row["path"]), row["byte_offset"])
+def _problems(problems: list[dict[str, Any]]) -> Grid:
     rows = [
         [
             words(clean(p["problem"])),
             name(p.get("path"), 48),
             _rank(p.get("rank")),
             show("_count", p.get("count")),
-            show("offset", p.get("byte_offset", offsets.get((p["problem"], p.get("path")))))
-            if p.get("byte_offset") is not None or (p["problem"], p.get("path")) in offsets
-            else "",
+            show("offset", p["byte_offset"]) if p.get("byte_offset") is not None else "",
             clean(p.get("detail") or PROBLEMS.get(p["problem"], "")),
         ]
         for p in problems[:MOST_ROWS]

@@ -11,6 +11,7 @@ from diagnose.findings import Diagnosis
 from diagnose.report import _figures
 from diagnose.report._blocks import Block, Figure, Section
 from diagnose.report._parts import in_order
+from diagnose.report._text import rank_name
 from diagnose.report._totals import flat
 from diagnose.units import show
 
@@ -50,7 +51,7 @@ def _over_steps(found: pa.Table) -> tuple[Figure, str]:
     for row in np.flatnonzero(np.isin(where.ravel(), shown)):
         durations[parts[row]][place[int(where.ravel()[row])]] += dur[row]
     several = len(np.unique(rank)) > 1
-    hover = [f"rank {_rank(pairs[i, 1])}, step {show('_ns', int(totals[i]))}" for i in shown]
+    hover = [f"{rank_name(pairs[i, 1])}, step {show('_ns', int(totals[i]))}" for i in shown]
     spec = _figures.stacked([str(pairs[i, 0]) for i in shown], durations, "step", hover)
     low, middle, high = (int(v) for v in np.percentile(totals[longest], (0, 50, 100)))
     spread = f"shortest {show('_ns', low)}, median {show('_ns', middle)}, longest {show('_ns', high)}"
@@ -74,7 +75,7 @@ def _over_ranks(per_rank: list[dict[str, Any]], whole: str) -> Figure:
             durations[row["part"]][place[row["rank"]]] += row["dur_ns"]
     hover = [f"{whole} {show('_ns', totals[r])}" for r in ranks]
     most, least = (f(totals, key=lambda r: totals[r]) for f in (max, min))
-    ends = (f"rank {_rank(r)}, {show('_ns', totals[r])}" for r in (most, least))
+    ends = (f"{rank_name(r)}, {show('_ns', totals[r])}" for r in (most, least))
     alt = "Longest: {}; shortest: {}.".format(*ends)
     note = (
         f"The {MOST_RANKS // 2} shortest and {MOST_RANKS // 2} longest of {len(totals):,} ranks."
@@ -84,12 +85,8 @@ def _over_ranks(per_rank: list[dict[str, Any]], whole: str) -> Figure:
     waiting = "Time waited is not time caused: a rank that others wait for shows little communication itself."
     return Figure(
         f"Mean {whole} of each rank",
-        _figures.stacked([_rank(r) for r in ranks], durations, "rank", hover),
+        _figures.stacked([rank_name(r).removeprefix("rank ") for r in ranks], durations, "rank", hover),
         340,
         alt,
         f"{note} {waiting}".strip(),
     )
-
-
-def _rank(rank: int) -> str:
-    return str(rank) if rank >= 0 else f"unknown {-rank}"

@@ -15,7 +15,7 @@ from rich.text import Text
 from diagnose.findings import SYMPTOMS, Diagnosis, Symptom
 from diagnose.report._parts import part
 from diagnose.report._text import clean
-from diagnose.report._verdict import loss, measured, verdict
+from diagnose.report._verdict import loss, measured, needed, verdict
 from diagnose.units import show
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _answer(symptom: Symptom) -> str:
         return f"up to {show('lost_ns', symptom.lost_ns)} a step{ratio}"
     if symptom.status == "found" and symptom.lost_bytes:
         return f"up to {show('lost_bytes', symptom.lost_bytes)}"
-    return "" if symptom.status == "clear" else clean(symptom.reason)
+    return "" if symptom.status == "clear" else needed(symptom)
 
 
 def _quality(diagnosis: Diagnosis) -> str:

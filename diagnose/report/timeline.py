@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from diagnose.findings import Diagnosis
 from diagnose.report import _figures, _lanes
 from diagnose.report._blocks import Block, Figure, Section, Text
+from diagnose.report._text import rank_name
 from diagnose.units import show
 
 ORDER = 50
@@ -35,9 +36,7 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section | None
             blocks.append(figure)
     if not blocks:
         return None
-    lead = (
-        f"{what}, {show('_ns', shown[0].dur_ns)} on rank {_rank(shown[0].rank)}. Drag to zoom, double-click to reset."
-    )
+    lead = f"{what}, {show('_ns', shown[0].dur_ns)} on {rank_name(shown[0].rank)}. Drag to zoom, double-click to reset."
     if len(stretches) > 1:
         blocks.append(
             Text("Each rank is drawn from its own start; ranks are not placed on one clock here.", quiet=True)
@@ -79,11 +78,5 @@ def _figure(tables: dict[str, pa.Table], stretch: Stretch, budget: int) -> Figur
             f"shorter than {show('_ns', drawing.pixel_ns)}, are drawn merged; a merged shape says how many it holds."
         )
     spec = _figures.timeline(drawing.lanes, drawing.shapes, stretch.dur_ns)
-    alt = (
-        f"Timeline of rank {_rank(stretch.rank)} over {show('_ns', stretch.dur_ns)}: lanes {', '.join(drawing.lanes)}."
-    )
-    return Figure(f"Rank {_rank(stretch.rank)}", spec, 64 + 40 * len(drawing.lanes), alt, note)
-
-
-def _rank(rank: int) -> str:
-    return str(rank) if rank >= 0 else f"unknown {-rank}"
+    alt = f"Timeline of {rank_name(stretch.rank)} over {show('_ns', stretch.dur_ns)}: lanes {', '.join(drawing.lanes)}."
+    return Figure(rank_name(stretch.rank).capitalize(), spec, 100 + 40 * len(drawing.lanes), alt, note)

@@ -9,8 +9,8 @@ import pyarrow as pa
 from diagnose.findings import SYMPTOMS, Diagnosis, Symptom
 from diagnose.report._blocks import Block, Cards, Facts, Headline, Section, Strip, Tag
 from diagnose.report._parts import part
-from diagnose.report._text import clean
-from diagnose.report._verdict import measured, share, verdict
+from diagnose.report._text import clean, first_sentences
+from diagnose.report._verdict import measured, needed, share, verdict
 from diagnose.units import UNKNOWN, ranges, show
 
 ORDER = 10
@@ -24,7 +24,7 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section:
         answer.headline,
         answer.facts,
         answer.cost,
-        answer.change,
+        first_sentences(answer.change, 260),
         answer.worth,
         f"finding-{answer.rule}" if answer.rule else "",
     )
@@ -66,7 +66,15 @@ def _job(diagnosis: Diagnosis) -> list[tuple[str, Any]]:
         ("Layout", clean(layout) or UNKNOWN),
         ("Steps", show("steps_count", steps["steps_count"]) if steps.get("steps_count") else "none marked"),
         ("Median step", show("median_ns", steps.get("median_ns"))),
+        ("Trace quality", _trust(diagnosis)),
     ]
+
+
+def _trust(diagnosis: Diagnosis) -> str:
+    bad = sum(i["status"] != "ok" for i in diagnosis.inputs)
+    kinds = len({row["problem"] for row in diagnosis.quality})
+    files = "every file ok" if not bad else f"{bad:,} of {len(diagnosis.inputs):,} files not ok"
+    return f"{files}, {kinds} kind{'s' * (kinds != 1)} of problem" if kinds else files
 
 
 def _card(symptom: Symptom) -> tuple[Tag, str, str, str]:
@@ -80,7 +88,7 @@ def _card(symptom: Symptom) -> tuple[Tag, str, str, str]:
         Tag(symptom.status, symptom.status),
         SYMPTOMS.get(symptom.symptom, symptom.symptom),
         cost,
-        clean(symptom.reason),
+        needed(symptom),
     )
 
 
@@ -89,4 +97,7 @@ def _question(question: dict[str, Any]) -> tuple[Tag, str, str, str]:
     behind = ", ".join(question.get("findings") or [])
     figure = question.get("figure")
     text = clean(figure) if figure is not None else ""
-    return Tag(answer, answer), clean(question["question"]), text, f"Findings: {clean(behind)}" if behind else ""
+    found = f"Findings: {clean(behind)}" if behind else ""
+    if text.startswith("needed: "):
+        return Tag(answer, answer), clean(question["question"]), "", text.removeprefix("needed: ")
+    return Tag(answer, answer), clean(question["question"]), text, found

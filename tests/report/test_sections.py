@@ -11,11 +11,11 @@ import pytest
 from diagnose.analyses import collectives, gemms, mfu, steps
 from diagnose.findings import Diagnosis, Finding, Symptom
 from diagnose.report import communication, efficiency, findings, quality, rules, timeline, verdict, waterfall
-from diagnose.report._blocks import Cards, Facts, Figure, Grid, Headline, Offence, Share
+from diagnose.report._blocks import Cards, Facts, Figure, Grid, Headline, Offence, Share, columns, known
 from diagnose.report._parts import PARTS_SHOWN, part
-from diagnose.report._text import clean, plotly, shorten, words
+from diagnose.report._text import clean, first_sentences, name, plotly, rank_name, shorten, words
 from diagnose.report._verdict import communication as comm_words
-from diagnose.report._verdict import loss, share, worth
+from diagnose.report._verdict import loss, needed, share, worth
 from diagnose.schema import PARTS
 from tests.report.example import example
 
@@ -114,7 +114,7 @@ def test_verdict_without_findings(statuses: str, tone: str, words_: str) -> None
 
 def test_unknown_ratios_are_words() -> None:
     step_time = example().step_time | {"hidden_comm_ratio": None, "comm_share_ratio": None}
-    assert comm_words(_with(step_time=step_time)) == "no communication was recorded, or it could not be told apart"
+    assert comm_words(_with(step_time=step_time)) == "how much communication is hidden is unknown"
     assert share(1, 10**6) == "<0.1 %" and share(0, 10**6) == "0.0 %"
 
 
@@ -164,7 +164,7 @@ def test_unknown_sizes_stay_unknown() -> None:
     row = _comm_row(_collectives(dur_ns=[5], hidden_ns=[0], exposed_ns=[5]))
 
     assert row["Mean size"] == row["Bus bandwidth"] == "unknown"
-    assert row["Module"].shown == "unknown"
+    assert "Module" not in row  # a column of which nothing is known is left out, and the table says so
 
 
 def test_totals_are_per_step_and_leave_out_what_is_outside() -> None:
@@ -243,3 +243,35 @@ def test_text_is_cleaned_shortened_and_taken_literally() -> None:
     assert len(shorten("x" * 5000, 72)) == 72 and shorten("begin" + "x" * 99 + "end", 20).endswith("xxend")
     assert plotly("<b>&lt;") == "&lt;b&gt;&amp;lt;"
     assert (words("exposed_ns"), words("bus_bytes_per_s"), words("calls_count")) == ("exposed", "bus", "calls")
+
+
+def test_columns_of_which_nothing_is_known_are_named_instead() -> None:
+    rows = [[name("gemm"), name(None)], [name("copy"), name("")]]
+    grid = known(Grid("t", columns("Kernel", "Source"), rows, "3 more."))
+
+    assert [title for title, _ in grid.columns] == ["Kernel"] and [len(r) for r in grid.rows] == [1, 1]
+    assert grid.more == "3 more. Not recorded: source."
+    rows[1][1] = name("train.py(3): f")
+    assert known(Grid("t", columns("Kernel", "Source"), rows)).columns == columns("Kernel", "Source")
+
+
+def test_the_first_change_is_whole_sentences() -> None:
+    text = "Set A=1, e.g. by hand. Then B. Then a long one follows."
+    assert first_sentences(text, 30) == "Set A=1, e.g. by hand. Then B."
+    assert first_sentences(text, 1000) == text
+    assert first_sentences("one two three four", 10) == "one two …"
+
+
+def test_a_rank_without_evidence_is_never_a_number() -> None:
+    assert (rank_name(0), rank_name(-2)) == ("rank 0", "unknown rank 2")
+    offence: Offence = _block(
+        findings.section(_with(findings=[_found(ranks=(-1, 0, 1), evidence={"rank": -1})]), {}), Offence
+    )
+    assert dict(offence.facts)["Ranks"] == "0-1, unknown"
+    assert dict(offence.evidence)["rank"] == "unknown"
+
+
+def test_unknown_symptoms_say_only_what_to_collect() -> None:
+    symptom = Symptom("moe_drop", "unknown", None, None, None, "nothing settles it; needed: a router log")
+    assert needed(symptom) == "a router log"
+    assert needed(dataclasses.replace(symptom, reason="a router log")) == "a router log"
