@@ -16,7 +16,7 @@ from diagnose.ingest.kineto._scan import Scanner, State
 from diagnose.ingest.kineto._sort import Codes, Sorter
 from diagnose.ingest.kineto._stream import PAD, Window
 from diagnose.ingest.kineto._survey import Survey
-from diagnose.ingest.kineto._values import Mask, Rows, valid
+from diagnose.ingest.kineto._values import Mask, Rows, has_non_finite, valid
 
 
 class Document(NamedTuple):
@@ -153,6 +153,8 @@ class _Events:
         self._survey.look(window, slices, cut.rest)
         codes = self._sorter.sort(slices, cut.flat)
         parsed, good = self._parse(slices, codes)
+        if any(part.shape == "device" and has_non_finite(part.found) for part in parsed):
+            self._survey.look_again(window, slices, cut.rest)
         mended: list[tuple[int, bytes]] = []
         state, at = State.STARVED, cut.rest
         is_last = window.ended or cut.rest == window.size or window.view[cut.rest] != ord("{")
@@ -170,7 +172,10 @@ class _Events:
         for shape, spec in SHAPES.items():
             rows = np.flatnonzero((shapes == shape) & good)
             if len(rows):
-                found = self._parser.parse(slices.take(rows), spec)
+                chosen = slices.take(rows)
+                found = self._parser.parse(chosen, spec)
+                if self._survey.modernise(chosen, found):
+                    found = self._parser.parse(chosen, spec)
                 good[rows] = valid(found)
                 parsed.append(Part(shape, rows, found))
         return parsed, good
@@ -228,7 +233,7 @@ class _Events:
             return
         lengths = np.array([len(text) for _, text in mended])
         ends = np.cumsum(lengths)
-        padded = np.frombuffer(b"".join(text for _, text in mended) + bytes(PAD), np.uint8)
+        padded = np.frombuffer(bytearray(b"".join(text for _, text in mended) + bytes(PAD)), np.uint8)
         slices = Slices(padded, ends - lengths, ends)
         codes = self._sorter.sort(slices, np.zeros(len(mended), np.bool_))
         parsed, good = self._parse(slices, codes)

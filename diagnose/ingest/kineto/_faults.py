@@ -15,7 +15,7 @@ REPAIRED = frozenset({"repaired_event", "invalid_escape", "trailing_comma", "inv
 class Fault(NamedTuple):
     """One row of `quality` in the making."""
 
-    count: int
+    times: int
     byte_offset: int | None
     detail: str
 
@@ -25,6 +25,7 @@ class Faults:
 
     def __init__(self) -> None:
         self._found: dict[str, Fault] = {}
+        self.stream_is_cut = False  # told by whoever decompressed the file, who also writes the row
 
     def add(self, problem: str, count: int = 1, at: int | None = None, detail: str = "") -> None:
         """Count a problem; the first place and the first detail are kept."""
@@ -36,7 +37,7 @@ class Faults:
             self._found[problem] = Fault(count, at, detail)
         else:
             place = at if old.byte_offset is None else min(old.byte_offset, old.byte_offset if at is None else at)
-            self._found[problem] = Fault(old.count + count, place, old.detail or detail)
+            self._found[problem] = Fault(old.times + count, place, old.detail or detail)
 
     def describe(self, problem: str, detail: str) -> None:
         """Replace the detail of a problem, if it was met."""
@@ -48,14 +49,16 @@ class Faults:
 
     def count(self, problem: str) -> int:
         """How often a problem was met."""
-        return self._found[problem].count if problem in self._found else 0
+        return self._found[problem].times if problem in self._found else 0
 
     def status(self, events_count: int) -> tuple[str, str]:
         """`files.status` and `files.detail`."""
+        if self.stream_is_cut and events_count and not PARTIAL & self._found.keys():
+            return "partial", PROBLEMS["damaged_compression"]
         for status, problems in (("partial", PARTIAL), ("repaired", REPAIRED)):
             met = [p for p in self._found if p in problems]
             if met and events_count:
-                return status, "; ".join(f"{self._found[p].count} x {PROBLEMS[p]}" for p in met)
+                return status, "; ".join(f"{self._found[p].times} x {PROBLEMS[p]}" for p in met)
         return ("ok", "") if events_count else ("unusable", PROBLEMS["no_timed_events"])
 
     def table(self, path: str, rank: int | None) -> pa.Table:
@@ -66,7 +69,7 @@ class Faults:
                 "problem": pa.array([p for p, _ in found], pa.string()),
                 "path": pa.array([path] * len(found), pa.string()),
                 "rank": pa.array([rank] * len(found), pa.int32()),
-                "count": pa.array([f.count for _, f in found], pa.int64()),
+                "count": pa.array([f.times for _, f in found], pa.int64()),
                 "byte_offset": pa.array([f.byte_offset for _, f in found], pa.int64()),
                 "detail": pa.array([f.detail for _, f in found], pa.string()),
             }

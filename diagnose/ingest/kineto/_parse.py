@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import cache
 
 import duckdb
 import numpy as np
@@ -103,6 +104,10 @@ class Slices:
         """Some of the slices."""
         return Slices(self.padded, self.starts[rows], self.ends[rows])
 
+    def texts(self, count: int) -> list[bytes]:
+        """The first few slices."""
+        return [self.padded[a:b].tobytes() for a, b in zip(self.starts[:count], self.ends[:count], strict=True)]
+
     def arrow(self) -> pa.Array:
         """A string view array on the buffer itself."""
         views = np.zeros((len(self), 4), np.int32)
@@ -118,10 +123,10 @@ class Slices:
 
 
 class Parser:
-    """One DuckDB connection for all blocks of a file."""
+    """DuckDB's JSON reader; one connection serves all files of a process."""
 
     def __init__(self, threads: int | None = None) -> None:
-        self._con = duckdb.connect(config={"threads": threads or os.cpu_count() or 1, "memory_limit": "2GB"})
+        self._con = _connect(os.getpid(), threads or os.cpu_count() or 1).cursor()
 
     def parse(self, slices: Slices | pa.Array, spec: Spec) -> pa.StructArray:
         """The keys of `spec` for each slice, in order; a null struct where a slice is not valid JSON."""
@@ -129,7 +134,13 @@ class Parser:
         batches = [texts.slice(i, _ROWS_PER_BATCH) for i in range(0, len(texts), _ROWS_PER_BATCH)]
         self._con.register("slices", pa.table([pa.chunked_array(batches, texts.type)], ["text"]))
         query = f"SELECT TRY(json_transform(text, '{json.dumps(spec)}')) AS event FROM slices"
-        found = self._con.sql(query).to_arrow_table()["event"].combine_chunks()
+        found = self._con.sql(query).to_arrow_table()["event"]
         self._con.unregister("slices")
         assert len(found) == len(texts)
-        return found
+        return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
+
+
+@cache
+def _connect(process: int, threads: int) -> duckdb.DuckDBPyConnection:
+    """`process` keeps a forked child from using its parent's connection."""
+    return duckdb.connect(config={"threads": threads, "memory_limit": "2GB"})

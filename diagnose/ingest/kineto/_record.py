@@ -25,10 +25,20 @@ from diagnose.ingest.kineto._values import (
 
 Columns = dict[str, pa.Array]
 
-LAUNCHES = frozenset(
-    "cudaLaunchKernel cudaLaunchKernelExC cudaLaunchCooperativeKernel cuLaunchKernel cuLaunchKernelEx cudaGraphLaunch "
-    "cuGraphLaunch hipLaunchKernel hipModuleLaunchKernel hipExtModuleLaunchKernel hipExtLaunchKernel hipGraphLaunch "
-    "hipLaunchCooperativeKernel".split()
+LAUNCHES = (
+    "cudaLaunchKernel",
+    "cudaLaunchKernelExC",
+    "cudaLaunchCooperativeKernel",
+    "cudaGraphLaunch",
+    "cuLaunchKernel",
+    "cuLaunchKernelEx",
+    "cuGraphLaunch",
+    "hipLaunchKernel",
+    "hipModuleLaunchKernel",
+    "hipExtModuleLaunchKernel",
+    "hipExtLaunchKernel",
+    "hipLaunchCooperativeKernel",
+    "hipGraphLaunch",
 )
 _ABSOLUTE_NS = 10**18  # 2001 in nanoseconds: earlier times are relative to a base
 _DEVICE = np.array(sorted(KIND[k] for k in DEVICE_KINDS))
@@ -51,6 +61,7 @@ class Record:
         self.works = 0
         self.linked = self.equal = 0  # device events with both ids, and those whose ids are the same
         self.relative = self.absolute = self.large = 0
+        self.fractions = self.small_fractions = 0  # times between microseconds, and those under 100 ns behind one
 
     def add(self, shape: str, found: pa.StructArray, slices: Slices, kinds: Codes, offset: int) -> None:
         """Take the parsed slices of one shape; all of them parsed."""
@@ -70,20 +81,31 @@ class Record:
     ) -> tuple[Int64s, Int64s, Mask]:
         start, dur = nanoseconds(pc.struct_field(found, "ts")), nanoseconds(pc.struct_field(found, "dur"))
         lengths = dur.ns.copy()
-        lengths[start.large] //= 1000
+        lengths[start.large & ~dur.large] //= 1000
+        keep = start.known & self._has_length(slices, kinds, dur.known)
         if shape == "memory":
             lengths[:] = 0  # the Python exporter gives them a duration that means nothing
         lengths[np.isin(kinds, _MARKS)] = 0
         for problem, rows in (
-            ("unparsed_value", np.flatnonzero(~start.known)),
-            ("negative_duration", np.flatnonzero(start.known & (lengths < 0))),
+            ("unparsed_value", np.flatnonzero(~keep)),
+            ("negative_duration", np.flatnonzero(keep & (lengths < 0))),
         ):
             if len(rows):
-                detail = "no usable ts" if problem == "unparsed_value" else ""
+                detail = "events without a usable ts or dur, left out" if problem == "unparsed_value" else ""
                 self._faults.add(problem, len(rows), offset + int(slices.starts[rows].min()), detail)
-        keep = start.known & (lengths >= 0)
+        keep &= lengths >= 0
         self.large += int((start.large & keep).sum())
         return start.ns, lengths, keep
+
+    def _has_length(self, slices: Slices, kinds: Codes, known: Mask) -> Mask:
+        """False where there is a duration that is no number; a missing one is zero."""
+        has = known | np.isin(kinds, _MARKS)
+        rows = np.flatnonzero(~has)
+        has[rows] = True
+        if len(rows):
+            texts = pc.struct_field(self._parser.parse(slices.take(rows), {"dur": "VARCHAR"}), "dur")
+            has[rows] = ~valid(texts)
+        return has
 
     def _add_events(
         self, shape: str, found: pa.StructArray, slices: Slices, kinds: Codes, times: tuple[Int64s, Int64s]
@@ -96,6 +118,9 @@ class Record:
         args = pc.struct_field(found, "args") if shape in ("op", "runtime", "device", "memory") else None
         absolute = int((start >= _ABSOLUTE_NS).sum())
         self.absolute, self.relative = self.absolute + absolute, self.relative + count - absolute
+        fraction = start % 1000
+        self.fractions += int(np.count_nonzero(fraction))
+        self.small_fractions += int(np.count_nonzero((fraction > 0) & (fraction < 100)))
         columns: Columns = {
             "event_id": pa.array(ids),
             "kind": pa.array(kinds),
@@ -158,7 +183,7 @@ class Record:
         if (kinds == KIND["op"]).any():
             self.op_processes.update(_tally(columns["process"].filter(pa.array(kinds == KIND["op"]))))
         if (kinds == KIND["runtime"]).any():
-            launches = pc.is_in(name.dictionary, pa.array(sorted(LAUNCHES))).to_numpy(zero_copy_only=False)
+            launches = pc.is_in(name.dictionary, pa.array(LAUNCHES)).to_numpy(zero_copy_only=False)
             self.launches += int(launches[whole(name.indices.fill_null(0))].sum()) if len(launches) else 0
 
     def _add_args(self, shape: str, args: pa.StructArray, slices: Slices, columns: Columns) -> None:

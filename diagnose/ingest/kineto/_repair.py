@@ -14,6 +14,7 @@ import json_repair
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ESCAPE = re.compile(r"\\(\\|[\"/bfnrt]|u[0-9a-fA-F]{4})?")
+_BACKSLASH = re.compile(r'\\(?!")')
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _BARE_NUMBER = re.compile(r"(?<![\w.])[+-]?(?:inf(?:inity)?|nan)(?![\w.])", re.IGNORECASE)
 _ELLIPSIS = re.compile(r"(?<![.\d])\.\.\.(?!\.)")
@@ -70,8 +71,9 @@ def _tokens(text: str) -> tuple[str, set[str]]:
     at = 0
     for match in _STRING.finditer(text):
         parts.append(_outside(text[at : match.start()], problems))
-        fixed = _ESCAPE.sub(_double, match[0])
-        if fixed != match[0]:
+        fixed = match[0]
+        if any(not escape[1] for escape in _ESCAPE.finditer(fixed)):
+            fixed = _BACKSLASH.sub(r"\\\\", fixed)  # the writer does not escape: all of them stand for themselves
             problems.add("invalid_escape")
         parts.append(_CONTROL.sub(_as_escape, fixed))
         at = match.end()
@@ -90,10 +92,6 @@ def _outside(text: str, problems: set[str]) -> str:
     if finite != text:
         problems.add("non_finite_number")
     return closed
-
-
-def _double(match: re.Match[str]) -> str:
-    return match[0] if match[1] else "\\\\"
 
 
 def _as_escape(match: re.Match[str]) -> str:

@@ -50,7 +50,8 @@ class Scanner:
 
     def scan(self, at: int, is_good: Callable[[int], bool]) -> Scan:
         """Read from `at` to the next good slice, the end of the array or the end of the window."""
-        text, events, begin = self._text, [], at
+        text, begin = self._text, at
+        events: list[tuple[int, bytes]] = []
         while True:
             at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
             if at >= len(text):
@@ -84,7 +85,8 @@ class Scanner:
     def _tidied(self, at: int, text: str) -> bytes:
         raw, problem = tidy(text.encode("latin-1"))
         if problem:
-            self._faults.add(problem, at=self._offset + at, detail="control characters in a string")
+            detail = "bytes that are not UTF-8" if problem == "invalid_utf8" else "characters that must be escaped"
+            self._faults.add(problem, at=self._offset + at, detail=detail)
         return raw
 
     def _mend(self, at: int) -> tuple[int, bytes | None] | State:

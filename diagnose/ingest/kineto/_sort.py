@@ -44,8 +44,8 @@ _CATEGORIES = {
 }
 CATEGORY_KIND = {category: kind for kind, text in _CATEGORIES.items() for category in text.split()}
 _SHAPE_OF = {
-    **{kind: "bare" for kind in EVENT_KINDS},
-    **{kind: "device" for kind in DEVICE_KINDS},
+    **dict.fromkeys(EVENT_KINDS, "bare"),
+    **dict.fromkeys(DEVICE_KINDS, "device"),
     "op": "op",
     "annotation": "op",
     "runtime": "runtime",
@@ -130,7 +130,7 @@ class Sorter:
         phase, category = (c.indices.fill_null(-1).to_numpy(zero_copy_only=False) for c in (phases, categories))
         width = len(categories.dictionary) + 1
         pairs, local = np.unique(phase.astype(np.int64) * width + category + 1, return_inverse=True)
-        texts = (phases.dictionary.to_pylist() + [None], categories.dictionary.to_pylist() + [None])
+        texts = ([*phases.dictionary.to_pylist(), None], [*categories.dictionary.to_pylist(), None])
         known = np.array([self._code(texts[0][p // width], texts[1][p % width - 1]) for p in pairs], np.int32)
         codes: Codes = known[local] if len(pairs) else np.zeros(0, np.int32)
         self._sort_by_name(found, category, codes)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +17,10 @@ from diagnose.ingest.kineto._members import Group, Row, from_event, from_header
 from diagnose.ingest.kineto._record import Columns, Record
 from diagnose.ingest.kineto._sort import KIND
 from diagnose.ingest.kineto._values import nulls
-from diagnose.schema import EVENT_KINDS, INGESTED, TableSchema, Tables
+from diagnose.schema import EVENT_KINDS, INGESTED, Tables, TableSchema
 
 _ABSOLUTE_NS = 10**18
+_IMPLAUSIBLE_KERNEL_NS = 50_000_000  # the longest usual compute kernels take tens of milliseconds
 _WRITTEN = ("events", "op_args", "device_args", "calls", "allocations")
 _KINDS = pa.array(EVENT_KINDS)
 _RENAMED = {"\t": "\\t", "\n": "\\n", "\b": "\\b", "\f": "\\f", "\r": "\\r"}
@@ -38,10 +41,8 @@ def tables_of(document: Document, file: int, path: str) -> Tables:
     tables = {name: _table(INGESTED[name], record.parts.pop(name, []), file) for name in _WRITTEN}
     start, end = _window(tables["events"])
     if "truncated" in faults:
-        faults.add("truncated", 0, detail="")
-        faults.describe(
-            "truncated", f"the file ends inside its events; the last complete one starts at {start_of(tables)} ns"
-        )
+        last = pc.max(tables["events"]["ts_ns"]).as_py()
+        faults.describe("truncated", f"the file ends too early; the last event before the cut starts at {last} ns")
     status, detail = faults.status(record.count - record.first_event)
     tables["files"] = _row(
         INGESTED["files"],
@@ -80,11 +81,20 @@ def tables_of(document: Document, file: int, path: str) -> Tables:
 
 
 def join(documents: list[Tables]) -> Tables:
-    """One set of tables for all documents of a file."""
-    return {
-        name: pa.concat_tables([d[name] for d in documents]).unify_dictionaries() if len(documents) > 1 else table
-        for name, table in documents[0].items()
-    }
+    """One set of tables for all documents of a file.
+
+    Where there are several, a table without `file` says by its rank which document a row is of: the rank, or
+    `-1 - file` where the document does not know it.
+    """
+    if len(documents) == 1:
+        return documents[0]
+    for file, tables in enumerate(documents):
+        rank = tables["files"]["rank"][0].as_py()
+        for name in ("threads", "members", "allocations", "settings", "quality"):
+            table = tables[name]
+            ranks = pa.array(np.full(table.num_rows, -1 - file if rank is None else rank, np.int32))
+            tables[name] = table.set_column(table.schema.get_field_index("rank"), table.schema.field("rank"), ranks)
+    return {name: pa.concat_tables([d[name] for d in documents]).unify_dictionaries() for name in documents[0]}
 
 
 def _shift(record: Record, base: int | None) -> None:
@@ -162,7 +172,7 @@ def _row(schema: TableSchema, values: Mapping[str, object]) -> pa.Table:
     return _rows(schema, [values])
 
 
-def _rows(schema: TableSchema, rows: list[Row] | list[Mapping[str, object]]) -> pa.Table:
+def _rows(schema: TableSchema, rows: Sequence[Mapping[str, object]]) -> pa.Table:
     return schema.build(
         {
             field.name: pa.array(
@@ -179,12 +189,6 @@ def _window(events: pa.Table) -> tuple[int | None, int | None]:
         return None, None
     ends = pc.max(pc.add(events["ts_ns"], events["dur_ns"])).as_py()
     return pc.min(events["ts_ns"]).as_py(), ends
-
-
-def start_of(tables: Tables) -> int | None:
-    """Start of the last event in the file's order."""
-    events = tables["events"]
-    return events["ts_ns"][-1].as_py() if events.num_rows else None
 
 
 def _gpu(header: dict[str, object], record: Record) -> dict[str, object]:
@@ -232,23 +236,25 @@ def _members(record: Record, info: dict[str, object], faults: Faults) -> list[Ro
 
 
 def _groups(record: Record) -> list[Group]:
+    columns = {"name": "group", "description": "_description", "size": "group_size", "ranks": "_ranks"}
+    rows = _distinct(record, columns | {"start": "_start", "stride": "_stride"})
+    return [Group(**row) for row in rows if row["name"]]
+
+
+def _distinct(record: Record, columns: dict[str, str]) -> list[dict[str, Any]]:
+    """Distinct rows of some columns of the calls."""
     parts = [
-        pa.table(
-            {
-                "name": part["group"].cast(pa.string()),
-                "description": part["_description"],
-                "size": part["group_size"],
-                "ranks": part["_ranks"],
-                "start": part["_start"],
-                "stride": part["_stride"],
-            }
-        )
+        pa.table({name: _undictionary(part[column]) for name, column in columns.items()})
         for part in record.parts["calls"]
     ]
     if not parts:
         return []
-    distinct = pa.concat_tables(parts).group_by(parts[0].column_names).aggregate([])
-    return [Group(**row) for row in distinct.to_pylist() if row["name"]]
+    rows: list[dict[str, Any]] = pa.concat_tables(parts).group_by(list(columns)).aggregate([]).to_pylist()
+    return rows
+
+
+def _undictionary(column: pa.Array) -> pa.Array:
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 
 
 def _rank(record: Record, info: dict[str, object]) -> tuple[int | None, str | None]:
@@ -257,35 +263,64 @@ def _rank(record: Record, info: dict[str, object]) -> tuple[int | None, str | No
     if rank is not None:
         return rank, "distributedInfo"
     found: set[int] = set()
-    for part in record.parts["calls"]:
-        for op, place, text in zip(
-            part["op"].to_pylist(), part["_rank"].to_pylist(), part["_ranks"].to_pylist(), strict=True
-        ):
-            if op in ("send", "recv") or place is None or text is None or "..." in text:
-                continue
-            ranks = [int(r) for r in text.strip("[]").split(",")]
-            if 0 <= place < len(ranks):
-                found.add(ranks[place])
+    for row in _distinct(record, {"op": "op", "place": "_rank", "ranks": "_ranks"}):
+        if row["op"] in ("send", "recv") or row["place"] is None or row["ranks"] is None or "..." in row["ranks"]:
+            continue
+        ranks = json.loads(row["ranks"])
+        if 0 <= row["place"] < len(ranks):
+            found.add(ranks[row["place"]])
     return (found.pop(), "process_group") if len(found) == 1 else (None, None)
 
 
 def _judge(document: Document, base: int | None) -> None:
     """Doubts about the document as a whole."""
-    record, faults, header = document.record, document.faults, document.header
+    record, faults = document.record, document.faults
     if record.count == record.first_event:
         faults.add("no_timed_events", detail="no timed events in this file")
         return
     if record.relative and base is None:
         faults.add("missing_base", record.relative, detail="times are relative and no baseTimeNanoseconds is given")
-    if record.large:
-        faults.add(
-            "unit_mismatch", record.large, detail="times are nanoseconds where microseconds belong; read as such"
-        )
+    _judge_unit(document, base)
     if record.launches and not record.works:
-        faults.add(
-            "gpu_events_missing", record.launches, detail=f"{record.launches} kernel launches, 0 kernels recorded"
-        )
-    processes = [p for p in record.op_processes if p is not None]
-    if len(processes) > 1:
-        faults.add("merged_processes", len(processes), detail=f"merged trace, {len(processes)} processes")
-    assert header is not None
+        said = f"{record.launches} kernel launches, 0 kernels recorded"
+        faults.add("gpu_events_missing", record.launches, detail=said)
+    if len(record.op_processes) > 1:
+        count = len(record.op_processes)
+        faults.add("merged_processes", count, detail=f"merged trace, {count} processes")
+
+
+def _judge_unit(document: Document, base: int | None) -> None:
+    """Times that are not microseconds, as far as one file can tell; other ranks may tell more."""
+    record, faults = document.record, document.faults
+    if record.large:
+        said = "times are nanoseconds where microseconds belong, and were read as such"
+        faults.add("unit_mismatch", record.large, detail=said)
+    # The first builds with nanoseconds (March 2024) wrote .5 for 5 ns: no fraction then lies below .1
+    if record.absolute and record.fractions >= 200 and not record.small_fractions and _spread(record):
+        said = "digits behind the microsecond seem unpadded; times can be wrong by up to a microsecond"
+        faults.add("unit_mismatch", record.fractions, detail=said)
+    # No version of the profiler writes whole relative microseconds without a base: the file is home-made.
+    home_made = base is None and not record.absolute and not record.fractions
+    if home_made and document.header.get("displayTimeUnit") == "ns":
+        typical = _typical_kernel_ns(record)
+        if typical is not None and typical >= _IMPLAUSIBLE_KERNEL_NS:
+            said = f"a typical compute kernel would take {typical / 1e6:.0f} ms: these times look like nanoseconds"
+            faults.add("unit_mismatch", record.count - record.first_event, detail=said)
+
+
+def _spread(record: Record) -> bool:
+    """Whether fractions take many values; floats of absolute times only take quarters of a microsecond."""
+    part = max(record.parts["events"], key=lambda p: len(p["ts_ns"]))
+    return len(np.unique(np.asarray(part["ts_ns"])[:4096] % 1000)) > 50
+
+
+def _typical_kernel_ns(record: Record) -> float | None:
+    """Median duration of kernels that do not communicate."""
+    found = []
+    for part in record.parts["events"]:
+        if "device" in part:
+            work = np.asarray(part["kind"]) == KIND["kernel"]
+            waits = pc.match_substring_regex(part["name"].cast(pa.string()), "(?i)nccl|rccl|nvshmem").fill_null(False)
+            found.append(np.asarray(part["dur_ns"])[work & ~np.asarray(waits)])
+    lengths = np.concatenate(found) if found else np.zeros(0)
+    return float(np.median(lengths)) if len(lengths) else None

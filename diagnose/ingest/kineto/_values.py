@@ -49,7 +49,9 @@ def valid(column: pa.Array) -> Mask:
 
 def whole(column: pa.Array, null: int = 0) -> Int64s:
     """An integer column as numpy, `null` where it is null."""
-    return (column.fill_null(null) if column.null_count else column).to_numpy(zero_copy_only=False).astype(np.int64)
+    filled = column.fill_null(null) if column.null_count else column
+    values: Int64s = filled.to_numpy(zero_copy_only=False).astype(np.int64)
+    return values
 
 
 def integers(values: Int64s, known: Mask) -> pa.Array:
@@ -73,6 +75,13 @@ def nulls(length: int, kind: pa.DataType) -> pa.Array:
 def thin(column: pa.Array) -> pa.Array:
     """The column, or shared nulls where it holds nothing else."""
     return nulls(len(column), column.type) if column.null_count == len(column) else column
+
+
+def has_non_finite(found: pa.StructArray) -> bool:
+    """Whether a floating-point argument is inf or nan."""
+    arguments = pc.struct_field(found, "args")
+    floats = [f.name for f in arguments.type if pa.types.is_floating(f.type)]
+    return any(pc.any(pc.invert(pc.is_finite(pc.struct_field(arguments, f)))).as_py() for f in floats)
 
 
 class TextIds:
