@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 
 Test = Callable[[bytes, str], bool]
+_JSON = re.compile(rb'\s*(\{|\[\s*[\[{"\]])')  # a log line may begin with a bracket, too
 
 
 def starts(*magics: bytes) -> Test:
@@ -41,7 +42,7 @@ def json(*patterns: str, without: str = "", opening: str = "{[") -> Test:
 def text(pattern: str) -> Test:
     """Text, not JSON, with the pattern in it (`^` at any line)."""
     wanted = re.compile(pattern.encode(), re.MULTILINE)
-    return lambda head, name: b"\0" not in head and head.lstrip()[:1] not in (b"{", b"[") and bool(wanted.search(head))
+    return lambda head, name: b"\0" not in head and not _JSON.match(head) and bool(wanted.search(head))
 
 
 def pickle(*marks: bytes) -> Test:

@@ -13,7 +13,7 @@ from diagnose.ingest import Options, Source, _signs, unusable
 from diagnose.schema import Tables
 
 _TORCH = "record the run with torch.profiler and give that trace"
-_LATER = "not read by this version; leave it out"
+_LATER = "it is not read by this version, so leave it out"
 _OUT = "leave it out"
 
 
@@ -87,11 +87,12 @@ _PROFILERS = (
 )  # fmt: skip
 
 _EVIDENCE = (
-    Format("execution_trace", "a PyTorch execution trace (it holds no times)", "give the profiler trace of the same run",
+    Format("execution_trace", "a PyTorch execution trace (it has no times)", "give the profiler trace of that run",
         _signs.json(r'\A\s*\{[^{}\[\]]*"schema"\s*:\s*"|execution_trace\|process', r'"nodes"\s*:', without=_TRACE)),
     Format("memory_timeline", "a torch.profiler memory timeline", _LATER, _signs.json(
         r"\A\s*\[\s*\[\s*-?\d", opening="[")),
-    Format("memory_snapshot", "a CUDA memory snapshot", _LATER, _signs.pickle(b"segments", b"device_traces", b"blocks")),
+    Format("memory_snapshot", "a CUDA memory snapshot", _LATER, _signs.pickle(
+        b"segments", b"device_traces", b"blocks")),
     Format("memory_snapshot", "a CUDA memory snapshot as JSON", _LATER, _signs.json(
         r'"(segments|device_traces)"\s*:', without=_TRACE)),
     Format("flight_recorder", "a flight recorder dump", _LATER, _signs.pickle(
@@ -99,7 +100,7 @@ _EVIDENCE = (
     Format("flight_recorder", "a flight recorder dump as JSON", _LATER, _signs.json(
         r'"(pg_config|collective_seq_id|pg_status)"\s*:', without=_TRACE)),
     Format("pickle", "a Python pickle (never loaded: it could run code)", _OUT, _signs.pickle()),
-    Format("nccl_inspector", "an NCCL inspector log", _LATER, _signs.json("inspector_output_format_version", opening="{")),
+    Format("nccl_inspector", "an NCCL inspector log", _LATER, _signs.json("inspector_output_format_version")),
     Format("nccl_ras", "an NCCL RAS report", _LATER, _signs.json(
         r'"communicators"\s*:', r'"(nccl_version|ranks|communicators_count)"', without=_TRACE)),
     Format("nccl_tests", "an nccl-tests result", _LATER, _signs.json(
@@ -127,7 +128,7 @@ _MISTAKES = (
     Format("git_annex", "a git-annex pointer, not the file itself", "run `git annex get`", _signs.text(
         r"\A/annex/objects/")),
     Format("numpy", "a numpy array", _OUT, _signs.starts(b"\x93NUMPY")),
-    Format("checkpoint", "a PyTorch checkpoint or another zip document", _OUT, _signs.starts(b"PK\x03\x04", b"PK\x05\x06")),
+    Format("checkpoint", "a PyTorch checkpoint or another zip document", _OUT, _signs.starts(b"PK\3\4", b"PK\5\6")),
     Format("sqlite", "an SQLite database of no known profiler", _OUT, _signs.sqlite()),
     Format("image", "an image", _OUT, _signs.starts(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"<svg")),
     Format("pdf", "a PDF document", _OUT, _signs.starts(b"%PDF")),

@@ -19,16 +19,17 @@ from diagnose.schema import INGESTED, Tables
 
 KEYS: dict[str, tuple[str, ...]] = {
     "model": (
-        "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq_len", "gated", "tied", "experts", "topk",
-        "expert_ffn", "shared_ffn", "dense_layers", "capacity_factor", "attention", "q_lora", "kv_lora", "rope_dim",
+        "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq_len", "gated", "tied", "experts",
+        "topk", "expert_ffn", "shared_ffn", "dense_layers", "capacity_factor", "attention", "q_lora", "kv_lora",
+        "rope_dim",
     ),
     "train": (
         "micro_batch", "global_batch", "precision", "grad_dtype", "optimizer", "zero", "shard_group", "recompute",
         "offload_ratio", "trainable_ratio", "dispatch_dtype", "combine_dtype", "routing",
     ),
     "layout": (
-        "dp", "tp", "pp", "ep", "cp", "etp", "vpp", "sp", "stage_layers", "schedule", "rank_order", "overlap_grad_reduce",
-        "overlap_tp", "overlap_ep",
+        "dp", "tp", "pp", "ep", "cp", "etp", "vpp", "sp", "stage_layers", "schedule", "rank_order",
+        "overlap_grad_reduce", "overlap_tp", "overlap_ep",
     ),
     "cluster": (
         "nodes", "gpus_per_node", "gpu", "gpu_memory_bytes", "fast_domain", "intra_bytes_per_s", "inter_bytes_per_s",

@@ -2,7 +2,8 @@
 
 Reads `env`, `export -p` and `declare -x`, docker's `--env-file`, Dockerfile `ENV` lines and Windows `set`. Values are
 kept as text, without the quotes a shell needs. What looks like a secret is named but its value is never kept: dumps of
-an environment hold tokens, and reports get passed on. This says what the environment was, not whether a program heeded it.
+an environment hold tokens, and reports get passed on. This says what the environment was, not whether a program heeded
+it.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def test_what_is_no_environment(text: str) -> None:
 
 
 def test_job_toml(tmp_path: Path) -> None:
-    text = '[layout]\ntp = 8\nstage_layers = [16, 16]\nsp = true\n'
+    text = "[layout]\ntp = 8\nstage_layers = [16, 16]\nsp = true\n"
     text += '[train]\nprecision = "bf16"\n[search]\nallowed_tp = [1, 2]\n'
     tables = load(tmp_path, text, "any-name.txt")
     assert pairs(tables) == {
