@@ -26,6 +26,7 @@ from diagnose.ingest._ranks import rank_in_folders, rank_in_name
 from diagnose.ingest._source import Source
 from diagnose.schema import INGESTED, Tables
 
+_LOSSES = ("damaged_compression", "truncated")
 _OF_A_RANK = ("events", "calls", "allocations", "series")  # a document with one of these is about one rank
 
 __all__ = ["Ingester", "Options", "Source", "expand", "ingesters", "merge", "of_problem", "read", "unusable"]
@@ -64,7 +65,7 @@ def read(source: Source, options: Options = Options()) -> Tables:  # noqa: B008 
         head = source.head()
         chosen = next((i for i in ingesters().values() if i.sniff(head, source.name)), None)
         if chosen is None:
-            tables = unusable(source.label, _unknown(head), "unknown_format")
+            tables = unusable(source.label, _unknown(head), "unknown_format" if head.strip() else "unusable")
         else:
             tables = chosen.read(source, options)
     except InputError as error:
@@ -121,6 +122,10 @@ def _with_ranks(tables: Tables, source: Source) -> Tables:
     notes = [{**row, "path": source.label} for row in source.quality]
     if len(rows) == 1 and rows[0]["status"] != "unusable" and any(name in tables for name in _OF_A_RANK):
         notes += _name_rank(rows[0], source)
+    lost = next((note["detail"] for note in notes if note["problem"] in _LOSSES), None)
+    for row in rows:
+        if lost and row["status"] in ("ok", "repaired"):
+            row["status"], row["detail"] = "partial", row["detail"] or lost
     files = INGESTED["files"]
     result = {**tables, "files": files.build({name: [row[name] for row in rows] for name in files.arrow.names})}
     if notes:

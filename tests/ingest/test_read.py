@@ -11,19 +11,20 @@ from typing import Any
 import pytest
 
 from diagnose import schema
-from diagnose.ingest import Options, Source, expand, merge, read, unusable
+from diagnose.ingest import Options, expand, merge, read, unusable
 from diagnose.schema import INGESTED, Tables
 
 
 def trace(rank: int | None = None, world: int = 4, shift_us: int = 0) -> bytes:
     """A small Kineto trace: one operator, one kernel and the call that launched it."""
+    host = {"ph": "X", "pid": 7, "tid": 7}
+    device = {"correlation": 1, "stream": 7, "device": 0}
     events = [
-        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 7, "tid": 7, "ts": 10 + shift_us, "dur": 5, "args": {"rank": 9}},
-        {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 7, "tid": 7, "ts": 11 + shift_us, "dur": 2,
-         "args": {"correlation": 1}},
-        {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 20 + shift_us, "dur": 9,
-         "args": {"correlation": 1, "stream": 7, "device": 0}},
-    ]  # fmt: skip
+        {**host, "cat": "cpu_op", "name": "aten::mm", "ts": 10, "dur": 5, "args": {"rank": 9}},
+        {**host, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 11, "dur": 2, "args": {"correlation": 1}},
+        {**host, "pid": 0, "cat": "kernel", "name": "gemm", "ts": 20, "dur": 9, "args": device},
+    ]
+    events = [{**event, "ts": event["ts"] + shift_us} for event in events]
     head: dict[str, Any] = {"schemaVersion": 1, "deviceProperties": [], "baseTimeNanoseconds": 0}
     if rank is not None:
         head["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": world}
@@ -88,9 +89,11 @@ def test_a_rank_beyond_the_world_is_not_believed(tmp_path: Path) -> None:
 
 def test_a_mixed_folder_is_read_all_the_same(tmp_path: Path) -> None:
     found = load(tmp_path, {
-        "et.json": b'{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": []}', "memory_timeline.json": b"[[0], [[0, 1]]]",
+        "et.json": b'{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": []}',
+        "memory_timeline.json": b"[[0], [[0, 1]]]",
         "snapshot.json": pickle.dumps({"segments": []}), "page.json": b"<!DOCTYPE html>", "notes.txt": b"hello",
-        "plain.json.gz": trace(0), "packed.json": gzip.compress(trace(1)), "empty.json": b"", "steps.jsonl": b'{"step": 1, "loss": 2}',
+        "plain.json.gz": trace(0), "packed.json": gzip.compress(trace(1)), "empty.json": b"",
+        "steps.jsonl": b'{"step": 1, "loss": 2}',
         "env.txt": b"NCCL_ALGO=Ring\n",
     })  # fmt: skip
     status = {row["path"].removeprefix(f"{tmp_path}/"): row["status"] for row in found["files"].to_pylist()}
@@ -103,6 +106,14 @@ def test_a_mixed_folder_is_read_all_the_same(tmp_path: Path) -> None:
     assert named["notes.txt"] == "unknown_format" and named["empty.json"] == "unusable"
     for row in found["files"].to_pylist():
         assert row["status"] == "ok" or ("found" in row["detail"] and "\n" not in row["detail"])
+
+
+def test_a_cut_archive_is_partial_and_says_where(tmp_path: Path) -> None:
+    whole = gzip.compress(trace(0) + b" " * 100_000 + bytes(range(32, 127)) * 50, mtime=0)
+    found = load(tmp_path, {"rank0.json.gz": whole[:-40]})
+    assert found["files"]["status"].to_pylist() == ["partial"] and found["events"].num_rows == 3
+    row = next(row for row in found["quality"].to_pylist() if row["problem"] == "damaged_compression")
+    assert row["byte_offset"] > 100_000 and "cut" in row["detail"]
 
 
 def test_the_same_trace_packed_and_plain_is_one(tmp_path: Path) -> None:
