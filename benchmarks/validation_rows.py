@@ -185,7 +185,7 @@ def mosaic(raw: dict[str, str]) -> dict[str, Any]:
             "precision": precision,
             "grad_dtype": "bf16",
             "attention_kernel": "flash1",
-            "fused": False,
+            "fusion": "norms",
         },
         "cluster": {"inter_bytes_per_s": (50 if raw["gpu"].startswith("H100") else 25) * GB},
         "search": {"framework": "fsdp"},
@@ -240,9 +240,9 @@ def torchtitan(raw: dict[str, str]) -> dict[str, Any] | None:
             "global_batch": gbs,
             "zero": 3,
             "grad_dtype": "fp32",
-            "fused": "compile" in text,
+            "fusion": "all" if "compile" in text else "none",
             "attention_kernel": "flash2",
-            "recompute": "full" if raw["recompute"].startswith("full") else ["layernorm"],
+            "recompute": "full" if raw["recompute"].startswith("full") else ["every_other_product"],
         },
         "layout": {
             "overlap_tp": "async" in text.lower() and "vanilla" not in text,
@@ -322,7 +322,7 @@ def tuned(job: dict[str, Any]) -> dict[str, Any]:
 def nanotron(raw: dict[str, str]) -> dict[str, Any]:
     """nanotron on 8-GPU H100 nodes with 3200 Gb/s EFA: second-generation flash attention, no overlap of gradients."""
     return {
-        "train": {"grad_dtype": "fp32", "attention_kernel": "flash2"},
+        "train": {"grad_dtype": "fp32", "attention_kernel": "flash2", "fusion": "norms"},
         "layout": {"overlap_grad_reduce": False},
         "cluster": {"inter_bytes_per_s": 50 * GB},
         "search": {"framework": "nanotron"},

@@ -48,7 +48,8 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """How one step is computed. `attention_kernel` and `fused` are additive facts about the software generation."""
+    """How one step is computed. `attention_kernel` and `fusion` say which kernels the software
+    has: `none` is eager PyTorch, `norms` has fused norms and rotary embedding only, `all` is compiled or hand-fused."""
 
     micro_batch: int
     global_batch: int
@@ -64,7 +65,7 @@ class Train:
     combine_dtype: str = "bf16"
     routing: str = "dropless"
     attention_kernel: str = ""
-    fused: bool = True
+    fusion: str = "all"
     cuda_graphs: bool = False
     dropout: bool = False
 

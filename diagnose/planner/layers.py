@@ -59,7 +59,7 @@ def layer_time(job: Job, moe: bool) -> LayerTime:
         train.precision,
         train.recompute,
         train.attention_kernel,
-        train.fused,
+        train.fusion,
         train.dropout,
         job.search.framework in EARLY_STOP,
     )
@@ -75,7 +75,7 @@ class Recipe(NamedTuple):
     precision: str
     recompute: tuple[str, ...]
     attention_kernel: str
-    fused: bool
+    fusion: str
     dropout: bool
     early_stop: bool
 
@@ -231,11 +231,9 @@ def _forward_bytes(
     rotary = 4 * (width + model.kv_heads * model.head_dim) / tp if model.gated else 0.0
     casts = 4 * (2 * hidden + width / tp + ffn / tp) if bits <= 8 else 0.0
     permute = 8 * model.topk * hidden if moe else 0.0
-    eager = 0.0
-    if not recipe.fused and model.gated:  # RMSNorm and rotary in fp32, operator by operator; activation and product apart
-        eager = 64 * hidden / (tp if sp else 1) + 4 * rotary + 4 * ffn / tp
-    elif not recipe.fused:  # layer norm is one kernel even in eager mode; activation and bias are apart
-        eager = 4 * ffn / tp
+    eager = 0.0 if recipe.fusion == "all" else 4 * ffn / tp  # activation, bias and product apart
+    if recipe.fusion == "none" and model.gated:  # RMSNorm and rotary in fp32, operator by operator
+        eager += 64 * hidden / (tp if sp else 1) + 4 * rotary
     return tokens * (replicated + activation + eager + rotary + casts + permute)
 
 
@@ -247,6 +245,8 @@ def _again(recipe: Recipe, forward: Phase, mlp_forward: float, last: float) -> P
     if "full" in recipe.recompute:
         return forward._replace(matmul_s=forward.matmul_s - (last if recipe.early_stop else 0.0))
     modules, light = set(recipe.recompute), forward.elementwise_s / 4
+    if "every_other_product" in modules:  # torchtitan's selective checkpoint by operator
+        return Phase(forward.matmul_s / 2 - last / 2, 0.0, forward.elementwise_s)
     attend = forward.attention_s if modules & {"selective", "core_attn"} else 0.0
     products = mlp_forward if modules & {"mlp", "moe"} else 0.0
     return Phase(products, attend, light * len(modules - {"selective", "core_attn"}))

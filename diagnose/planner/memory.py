@@ -57,9 +57,10 @@ def _stage_memory(job: Job, stage: int) -> Memory:
 
 
 def _accumulator_bytes(job: Job) -> float:
-    """A second gradient copy: DeepSpeed's bf16 optimizer keeps 16-bit gradients and their fp32 sum side by side."""
+    """A second gradient copy: DeepSpeed's bf16 optimizer and nanotron keep 16-bit gradients beside their fp32 sum."""
     framework = job.search.framework
-    return 2.0 if framework == "deepspeed" and job.train.precision == "bf16" and job.train.grad_dtype == "fp32" else 0.0
+    two = framework in ("deepspeed", "nanotron") and job.train.precision == "bf16" and job.train.grad_dtype == "fp32"
+    return 2.0 if two else 0.0
 
 
 def _states(job: Job, weights: StageParameters) -> tuple[float, float, float]:
@@ -97,8 +98,8 @@ def _activations(job: Job, stage: int) -> float:
     return total
 
 
-LOGIT_PEAK_BYTES = 8
-"""16-bit logits, their fp32 copy, and the 16-bit gradient at the peak of the loss."""
+LOGIT_PEAK_BYTES = 10
+"""16-bit logits, their fp32 copy and its soft-max at the peak of the loss."""
 
 
 def _input_bytes(job: Job) -> float:
@@ -121,12 +122,15 @@ def _layer_bytes(job: Job, stage: int) -> tuple[float, float]:
     if train.dropout:
         attention += tokens * model.hidden / (layout.tp if layout.sp else 1)
         mlp += tokens * model.hidden / (layout.tp if layout.sp else 1)
-    if not train.fused:
+    if train.fusion != "all":
         mlp += 2 * tokens * model.ffn / layout.tp
     modules = set(train.recompute)
+    everything = attention + scores / layout.tp + mlp
+    if "every_other_product" in modules:  # block input, query, value, attention output, gate and down projection
+        return 2 * tokens * (2 * model.hidden + (2 * width + kv + model.ffn) / layout.tp), everything
     kept = attention + (0.0 if modules & {"selective", "core_attn"} else scores / layout.tp)
     kept += 0.0 if modules & {"mlp", "moe"} else mlp
-    return kept, attention + scores / layout.tp + mlp
+    return kept, everything
 
 
 def _mlp_bytes(job: Job, tokens: float, moe: bool) -> float:
@@ -139,11 +143,17 @@ def _mlp_bytes(job: Job, tokens: float, moe: bool) -> float:
     return experts + shared
 
 
+def non_torch_bytes(job: Job) -> float:
+    """What nvidia-smi shows and PyTorch's allocator does not: the CUDA context and one communicator a live group."""
+    layout = job.layout
+    groups = sum(degree > 1 for degree in (layout.tp, layout.pp, layout.cp, layout.ep, layout.dp, layout.etp)) + 1
+    return CONTEXT_BYTES + COMMUNICATOR_BYTES * groups * (layout.world_size > 1)
+
+
 def _comm_buffers(job: Job, weights: StageParameters) -> float:
     """Communicators, context, and gathered units: two layers of 16-bit weights under FSDP, everything with a pipeline."""
     layout, train = job.layout, job.train
-    groups = sum(degree > 1 for degree in (layout.tp, layout.pp, layout.cp, layout.ep, layout.dp, layout.etp)) + 1
-    buffers = CONTEXT_BYTES + COMMUNICATOR_BYTES * groups * (layout.world_size > 1)
+    buffers = non_torch_bytes(job)
     if train.zero >= 2 and job.search.framework in ("fsdp", "torchtitan", "deepspeed"):
         layers = max(1, max(layers_per_stage(job)))
         held = (weights.dense + weights.experts) * 2

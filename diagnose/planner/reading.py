@@ -23,11 +23,12 @@ CHOICES = {
     "train.optimizer": ("adam", "adamw", "sgd", "adam8bit", "muon"),
     "train.routing": ("dropless", "capacity"),
     "train.attention_kernel": ("", "unfused", "flash1", "flash2", "flash3", "cudnn"),
+    "train.fusion": ("none", "norms", "all"),
     "layout.schedule": SCHEDULES,
     "search.framework": FRAMEWORKS,
 }
 PRECISIONS = {"fp32": 32, "tf32": 32, "fp16": 16, "bf16": 16, "fp8": 8, "mxfp8": 8, "nvfp4": 4, "mxfp4": 4}
-MODULES = {"none", "selective", "full", "core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj"}
+MODULES = {"none", "selective", "full", "core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "every_other_product"}
 TABLES = {"model": Model, "train": Train, "layout": Layout, "cluster": Cluster, "search": Search}
 EXTRA_KEYS = {"cluster": {"nodes"}, "search": set()}
 MAY_BE_ZERO = {
