@@ -131,12 +131,14 @@ class HostStack:
         kinds = np.repeat([1, 2, 3], [nodes.sum(), optimizer.sum(), step.sum()])
         order = np.lexsort((kinds, marks))
         self._marks, self._mark_kinds = marks[order], np.append(kinds[order], 0)
-        self._has_backward = bool(nodes.any())
+        self._has_backward, self._has_optimizer = bool(nodes.any()), bool(optimizer.any())
 
     def _phase(self, where: Ints, when: Ints, op: Ints) -> Ints:
         """Index in PHASES of each moment, -1 where nothing tells."""
         following = self._mark_kinds[np.searchsorted(self._marks, when, side="right")]
-        towards_backward = following == 1 if self._has_backward else np.ones(len(when), dtype=bool)
+        # Without backward and optimizer it is inference; an optimizer alone means a backward that is not recognised.
+        inference = np.full(len(when), not self._has_optimizer)
+        towards_backward = following == 1 if self._has_backward else inference
         forward = (op >= 0) & (towards_backward | (self._forward.innermost(where, when) >= 0))
         backward = (self._backward.innermost(where, when) >= 0) | self._autograd_thread[where]
         optimizer = self._optimizer.innermost(where, when) >= 0

@@ -57,8 +57,7 @@ def _only(rows: pa.Table, rank: int) -> pa.Table:
 
 def _of_rank(rank: int, events: pa.Table, kernels: pa.Table, idle: pa.Table, steps: pa.Table) -> pa.Table:
     candidates = synchronises(events, kernels)
-    runtime = of_kind(events, "runtime")
-    calls = np.isin(candidates.row, runtime) if len(runtime) else np.ones(len(candidates.row), dtype=bool)
+    calls = _calls(events, candidates.row)
     rows, start, end = (column[calls] for column in candidates)
     if not len(rows):
         return SCHEMA.empty()
@@ -81,6 +80,16 @@ def _of_rank(rank: int, events: pa.Table, kernels: pa.Table, idle: pa.Table, ste
             "source": found["source"],
         }
     )
+
+
+def _calls(events: pa.Table, rows: Ints) -> Flags:
+    """Which candidates are calls; operators stand in for them where the recording has no runtime calls at all."""
+    runtime = of_kind(events, "runtime")
+    if len(runtime):
+        return np.isin(rows, runtime)
+    names = np.array([name == "aten::item" for name in dictionary(events["name"])], dtype=bool)
+    item = names[codes(events["name"])[rows]]
+    return item if item.any() else np.ones(len(rows), dtype=bool)  # aten::item holds aten::_local_scalar_dense
 
 
 def _idle(start: Ints, end: Ints, idle: pa.Table) -> Ints:

@@ -171,6 +171,14 @@ def test_inference_is_forward():
     assert ask(events(("op", "aten::mm", 0, 10)), 5)[0]["phase"] == "forward"
 
 
+def test_training_whose_backward_is_not_recognised_is_not_all_forward():
+    table = events(
+        ("op", "aten::mm", 0, 10), ("annotation", "Optimizer.step#SGD.step", 20, 30), ("op", "aten::mm", 22, 25)
+    )
+
+    assert [row["phase"] for row in ask(table, 5, 23)] == [None, "optimizer"]
+
+
 def test_backward_work_gets_the_module_of_its_forward():
     table = events(
         ("python", "nn.Module: Linear_0", 0, 20),

@@ -119,3 +119,9 @@ def test_a_rank_without_device_work_has_none():
     host = events([op("aten::item", 0, 10), call("cudaStreamSynchronize", 2, 8)])
 
     assert syncs(host, kernels([]), gaps(), steps()).num_rows == 0
+
+
+def test_operators_stand_in_where_calls_were_not_recorded():
+    host = [op("aten::item", 10, 125), op("aten::_local_scalar_dense", 12, 120), ran(5, 100, None), ran(155, 200, None)]
+
+    assert rows_of(host, gaps((100, 155))) == [("aten::item", "aten::item", 115, 55, 1)]
