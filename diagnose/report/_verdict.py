@@ -98,13 +98,13 @@ def communication(diagnosis: Diagnosis) -> str:
     words = f"{show('_ratio', hidden)} of communication is hidden under compute"
     if exposed is None:
         return words
-    return f"{words}; the rest takes {show('_ratio', exposed)} of the {'step' if of_step else 'recording'}"
+    return f"{words}; exposed, it takes {show('_ratio', exposed)} of the {'step' if of_step else 'recording'}"
 
 
 def needed(symptom: Symptom) -> str:
-    """What would settle an unknown symptom: its reason from `needed: ` on, where it says so."""
+    """What would settle an unknown symptom, `needs ...`: its reason from `needed: ` on, where it says so."""
     reason = clean(symptom.reason)
-    return reason.rpartition("needed: ")[2] if symptom.status == "unknown" else reason
+    return f"needs {reason.rpartition('needed: ')[2]}" if symptom.status == "unknown" and reason else reason
 
 
 def _also(diagnosis: Diagnosis, top: Finding) -> tuple[str, str]:
@@ -131,7 +131,11 @@ def _nothing(diagnosis: Diagnosis) -> Verdict:
     status = {s.symptom: s.status for s in diagnosis.symptoms}
     clear, unknown = (sum(v == what for v in status.values()) for what in ("clear", "unknown"))
     facts = (("Step", composition(diagnosis)), ("Comm", communication(diagnosis)), ("Idle", _idle(diagnosis)))
-    settle = "; ".join(dict.fromkeys(needed(s) for s in diagnosis.symptoms if s.status == "unknown" and s.reason))
+    settle = "; ".join(
+        dict.fromkeys(
+            needed(s).removeprefix("needs ") for s in diagnosis.symptoms if s.status == "unknown" and s.reason
+        )
+    )
     if not clear:
         return Verdict("unknown", "What was recorded cannot answer any of the five questions", facts, change=settle)
     if unknown:

@@ -88,7 +88,8 @@ def _figure(rows: list[dict[str, Any]], by: Scale, alt: str) -> Figure:
         ("hidden under compute", part("compute").colour, 0.55, hidden),
         ("under other communication", part("idle").colour, 0.55, overlaid),
     ]
-    shown = [s for s in series if sum(s[3])]
+    whole = sum(r["dur_ns"] or 0 for r in top) / by.divisor
+    shown = [s for s in series if sum(s[3]) > whole / 1000]  # rounding leaves a few ns
     spec = _figures.ranking([_label(r) for r in top], shown)
     note = f"The {MOST_BARS} with most exposed time, {by.words}." if len(rows) > MOST_BARS else f"Time {by.words}."
     return Figure("Hidden and exposed", spec, _figures.height(len(top), legend=True), alt, note)

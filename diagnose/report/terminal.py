@@ -14,7 +14,7 @@ from rich.text import Text
 
 from diagnose.findings import SYMPTOMS, Diagnosis, Symptom
 from diagnose.report._parts import part
-from diagnose.report._text import clean
+from diagnose.report._text import clean, shorten
 from diagnose.report._verdict import loss, measured, needed, verdict
 from diagnose.units import show
 
@@ -152,7 +152,8 @@ def _path(label: str, path: str) -> list[Text]:
 
 
 def _wrapped(text: str, width: int, most_lines: int, style: str = "") -> list[Text]:
-    lines = textwrap.wrap(clean(text), width, max_lines=most_lines, placeholder=" …") or [""]
+    words = (shorten(word, max(12, width - 6)) for word in clean(text).split(" "))
+    lines = textwrap.wrap(" ".join(words), width, max_lines=most_lines, placeholder=" …") or [""]
     return [Text(line, style=style) for line in lines]
 
 

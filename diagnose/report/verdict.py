@@ -24,7 +24,7 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section:
         answer.headline,
         answer.facts,
         answer.cost,
-        first_sentences(answer.change, 260),
+        first_sentences(answer.change, 260 if answer.rule else 600),
         answer.worth,
         f"finding-{answer.rule}" if answer.rule else "",
     )
@@ -74,7 +74,7 @@ def _trust(diagnosis: Diagnosis) -> str:
     bad = sum(i["status"] != "ok" for i in diagnosis.inputs)
     kinds = len({row["problem"] for row in diagnosis.quality})
     files = "every file ok" if not bad else f"{bad:,} of {len(diagnosis.inputs):,} files not ok"
-    return f"{files}, {kinds} kind{'s' * (kinds != 1)} of problem" if kinds else files
+    return f"{files}, {kinds} remark{'s' * (kinds != 1)}" if kinds else files
 
 
 def _card(symptom: Symptom) -> tuple[Tag, str, str, str]:
@@ -99,5 +99,5 @@ def _question(question: dict[str, Any]) -> tuple[Tag, str, str, str]:
     text = clean(figure) if figure is not None else ""
     found = f"Findings: {clean(behind)}" if behind else ""
     if text.startswith("needed: "):
-        return Tag(answer, answer), clean(question["question"]), "", text.removeprefix("needed: ")
+        return Tag(answer, answer), clean(question["question"]), "", f"needs {text.removeprefix('needed: ')}"
     return Tag(answer, answer), clean(question["question"]), text, found

@@ -191,9 +191,9 @@ def _findings(parts: dict[str, int], total: int, name: str) -> list[Finding]:
 def _symptoms(parts: dict[str, int], total: int) -> list[Symptom]:
     found = [("comm_saturation", parts["dp_comm"]), ("low_speedup", parts["launch"])]
     unknown = {
-        "drifting_throughput": "a training log, or hook records, of some thousand steps settle it",
-        "moe_drop": "router counts per step (hook records) settle it; this trace holds no routing",
-        "oom_despite_headroom": "a memory snapshot of the rank that ran out settles it",
+        "drifting_throughput": "nothing here settles it; needed: a training log or hook records of some thousand steps",
+        "moe_drop": "nothing here settles it; needed: router counts per step (hook records)",
+        "oom_despite_headroom": "nothing here settles it; needed: a memory snapshot of the rank that ran out",
     }
     reasons = {"comm_saturation": "unhidden-gradients", "low_speedup": "launch-bound"}
     answers = [Symptom(s, "found", ns, ns / total, None, reasons[s]) for s, ns in found]

@@ -273,5 +273,5 @@ def test_a_rank_without_evidence_is_never_a_number() -> None:
 
 def test_unknown_symptoms_say_only_what_to_collect() -> None:
     symptom = Symptom("moe_drop", "unknown", None, None, None, "nothing settles it; needed: a router log")
-    assert needed(symptom) == "a router log"
-    assert needed(dataclasses.replace(symptom, reason="a router log")) == "a router log"
+    assert needed(symptom) == "needs a router log"
+    assert needed(dataclasses.replace(symptom, reason="a router log")) == "needs a router log"
