@@ -2,7 +2,8 @@
 
 A peak is the vendor's figure for dense matrix products (no structured sparsity; fp32 accumulation on consumer cards)
 at boost clock; nothing reaches it, and a power cap lowers it. Sources stand in `gpus.csv`, one per row; an empty cell
-means that no data sheet was at hand, not that the rate is zero. A device is looked up by the exact name its driver
+means that no data sheet was at hand, not that the rate is zero; `peak_checked` names the formats for which a second
+public source was read and agrees. A device is looked up by the exact name its driver
 prints: variants of one chip (SXM, PCIe, NVL, a slice of a card) differ by up to a third, so a near miss is unknown.
 """
 
