@@ -50,8 +50,11 @@ Rule = Callable[[Call], OperatorWork | None]
 
 
 def parse(dims: str | None, types: str | None, scalars: str | None) -> Call | None:
-    """The call's arguments from their JSON texts; None where shapes are absent or no list."""
-    texts = [json.loads(text) if text else [] for text in (dims, types, scalars)]
+    """The call's arguments from their JSON texts; None where shapes are absent, damaged or no list."""
+    try:
+        texts = [json.loads(text) if text else [] for text in (dims, types, scalars)]
+    except ValueError:
+        return None
     if not texts[0] or not all(isinstance(text, list) for text in texts):
         return None
     return Call(texts[0], [str(t) for t in texts[1]], [str(s) for s in texts[2]])

@@ -58,6 +58,7 @@ def test_arguments_that_are_not_there():
     assert parse(None, None, None) is None
     assert parse("[]", "[]", "[]") is None
     assert parse('{"a": 1}', "[]", "[]") is None
+    assert parse("[[4, 8], [8,", "[]", "[]") is None
 
 
 CONV = ["", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
