@@ -21,9 +21,12 @@ from diagnose.analyses._work import Work, of_kind
 
 _PROFILER_STEP = re.compile(r"^ProfilerStep\s*#\s*(\d+)")
 _NUMBERED = re.compile(r"[\s_#:=\-\[(./]*(\d+)\s*[\])]?\s*$")
-_STEP_LIKE = re.compile(
-    r"(?i)(^|[^a-z])(training|train|global|optim(?:izer)?|micro)?[ _\-./]?(step|iter|iteration|batch)s?([^a-z]|$)"
+_STEP_LIKE = re.compile(r"(?i)(^|[^a-z])(training|train|global)?[ _\-./]?(step|iter|iteration|batch)s?([^a-z]|$)")
+_PART_OF_STEP = re.compile(
+    r"(?i)(^|[^a-z])((get|next|load|fetch|prefetch|read|zero|log|save|copy|to|opt|data)([^a-z]|$)"
+    r"|dataload|micro|optim|scaler|scheduler|h2d)"
 )
+"""Ranges that are named after a step or batch, yet are only a part of it."""
 _FRAMEWORK = re.compile(
     r"^(nccl:|gloo:|mpi:|xccl:|hccl:|Optimizer\.|FSDP::|FullyShardedDataParallel|DistributedDataParallel|torch\."
     r"|## Call|enumerate\(|PP:|autograd|(Forward|Backward) ?\d|Torch-Compiled|TorchDynamo|PyTorch Profiler"
@@ -122,10 +125,11 @@ def _annotations(events: pa.Table) -> Marks | None:
     length = int((recorded + integers(events["dur_ns"])).max() - recorded.min())
     best: tuple[tuple[bool, int], Ints] | None = None
     for code in np.unique(of_range).tolist():
-        rows = _tiling_rows(ranges, of_range == code, bool(_STEP_LIKE.search(str(family_names[code]))), length)
+        step_like = _names_step(str(family_names[code]))
+        rows = _tiling_rows(ranges, of_range == code, step_like, length)
         if rows is not None:
             covered = int((ranges.end[rows] - ranges.start[rows]).sum())
-            score = (bool(_STEP_LIKE.search(str(family_names[code]))), covered)
+            score = (step_like, covered)
             best = max(best, (score, rows), key=lambda b: b[0]) if best else (score, rows)
     if best is None:
         return None
@@ -136,6 +140,10 @@ def _annotations(events: pa.Table) -> Marks | None:
     if number.min() < 0 or np.any(np.diff(number) <= 0):
         number = np.arange(len(rows), dtype=np.int64)
     return Marks("annotation", number, texts, ranges.start[rows], ranges.end[rows])
+
+
+def _names_step(family: str) -> bool:
+    return bool(_STEP_LIKE.search(family)) and not _PART_OF_STEP.search(family)
 
 
 def _tiling_rows(ranges: _Ranges, chosen: np.ndarray, step_like: bool, length: int) -> Ints | None:
