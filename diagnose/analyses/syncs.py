@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers, label, take
+from diagnose.analyses._columns import Flags, Ints, codes, dictionary, flags, integers, label, take
 from diagnose.analyses._host import HostStack
 from diagnose.analyses._host_causes import synchronises
 from diagnose.analyses._nesting import Nesting, Threads
@@ -42,7 +42,8 @@ _BEFORE = np.iinfo(np.int64).min
 
 def syncs(events: pa.Table, kernels: pa.Table, idle: pa.Table, steps: pa.Table) -> pa.Table:
     """One row per blocking call of every rank with device work, in order of start."""
-    working = np.unique(integers(kernels["rank"], -1))
+    on_device = flags(kernels["device"].is_valid()) | flags(kernels["stream"].is_valid())
+    working = np.unique(integers(kernels["rank"], -1)[on_device])
     parts = [
         _of_rank(rank, mine, _only(kernels, rank), _only(idle, rank), _only(steps, rank))
         for rank, mine in (by_rank(events) if len(working) else ())

@@ -125,3 +125,10 @@ def test_operators_stand_in_where_calls_were_not_recorded():
     host = [op("aten::item", 10, 125), op("aten::_local_scalar_dense", 12, 120), ran(5, 100, None), ran(155, 200, None)]
 
     assert rows_of(host, gaps((100, 155))) == [("aten::item", "aten::item", 115, 55, 1)]
+
+
+def test_a_job_without_a_device_has_none():
+    host = events([op("aten::item", 0, 10), op("aten::mm", 20, 30)])
+    work = kernels([{"ts_ns": 20, "end": 30, "device": None, "stream": None}])
+
+    assert syncs(host, work, gaps(), steps()).num_rows == 0
