@@ -5,6 +5,9 @@ Each text names one input that a user can produce.
 
 from __future__ import annotations
 
+NEEDED = "; needed: "
+"""Between what is missing and what would provide it, in every reason."""
+
 _TRACE = "a torch.profiler trace with CUDA activities (activities=[CPU, CUDA]) over a few steps"
 _STEPS = f"{_TRACE}, with profiler.step() called at the end of every training step"
 _MEMORY = "a CUDA memory snapshot (torch.cuda.memory._record_memory_history(), then _dump_snapshot())"
@@ -61,7 +64,7 @@ _COLUMNS = {
     "gemms.efficiency_ratio": _SHAPES,
     "groups.node_count": "a job.toml with [cluster] nodes and gpus_per_node, or host names in the inputs",
     "kernels.event_id": "a trace that holds device work: kernels were not recorded here",
-    "kernels.launch_ns": "a trace with both CPU and CUDA activities, so that kernels link to their launching calls",
+    "kernels.launch_ns": "a trace with both CPU and CUDA activities",
     "kernels.phase": "a trace with CPU activities, whose autograd operators tell forward from backward",
 }
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from pathlib import PurePath
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -38,6 +39,13 @@ _CONTROL = (
 )
 
 
+class _Job(NamedTuple):
+    """What every finding is measured and named by."""
+
+    step_ns: int | None
+    unknown_ranks: Mapping[int, str]
+
+
 def evaluate(
     rules: Sequence[Rule],
     tables: Mapping[str, pa.Table],
@@ -49,10 +57,10 @@ def evaluate(
     Raises UsageError for an override that names nothing; never for what a rule does.
     """
     changed = typed(rules, overrides or {})
-    step_ns = mean_step_ns(tables)
+    job = _Job(mean_step_ns(tables), _unknown_ranks(tables))
     connection = sandbox.connect()
     try:
-        return [_outcome(connection, rule, tables, changed.get(rule.id, {}), time_limit_s, step_ns) for rule in rules]
+        return [_outcome(connection, rule, tables, changed.get(rule.id, {}), time_limit_s, job) for rule in rules]
     finally:
         connection.close()
 
@@ -100,13 +108,22 @@ def mean_step_ns(tables: Mapping[str, pa.Table]) -> int | None:
     return None if spans is None or spans.num_rows == 0 else pc.max(spans["mean_ns"]).as_py()
 
 
+def _unknown_ranks(tables: Mapping[str, pa.Table]) -> dict[int, str]:
+    """Text for the negative ids of ranks that no evidence gives."""
+    files = tables.get("files")
+    if files is None:
+        return {}
+    rows = zip(files["rank"].to_pylist(), files["path"].to_pylist(), strict=True)
+    return {rank: f"unknown ({PurePath(path or '').name})" for rank, path in rows if rank is not None and rank < 0}
+
+
 def _outcome(
     connection: duckdb.DuckDBPyConnection,
     rule: Rule,
     tables: Mapping[str, pa.Table],
     overrides: Mapping[str, Any],
     time_limit_s: float,
-    step_ns: int | None,
+    job: _Job,
 ) -> Outcome:
     def ended(status: str, reason: str = "", findings: tuple[Finding, ...] = ()) -> Outcome:
         return Outcome(rule.id, rule.symptom, status, reason, findings, rule.decides)
@@ -119,7 +136,7 @@ def _outcome(
             names, values = sandbox.rows(connection, rule.sql, _arguments(rule, overrides), time_limit_s)
         offenders = [{n: _plain(v) for n, v in zip(names, row, strict=True)} for row in values]
         undecided = [str(row["undecided"]) for row in offenders if row.get("undecided") is not None]
-        findings = [_finding(rule, row, step_ns) for row in offenders if row.get("undecided") is None]
+        findings = [_finding(rule, row, job) for row in offenders if row.get("undecided") is None]
     except duckdb.InterruptException:
         return ended("failed", f"took more than {time_limit_s:g} s and was stopped")
     except duckdb.Error as error:
@@ -138,7 +155,7 @@ def _missing(rule: Rule, tables: Mapping[str, pa.Table]) -> str:
     """Why the rule cannot run on these tables, with what would help; empty where it can."""
     for name in rule.needs:
         if name not in tables:
-            return f"no {name} in these inputs; needed: {collect.for_table(name, rule.collect)}"
+            return f"no {name} in these inputs{collect.NEEDED}{collect.for_table(name, rule.collect)}"
     for name in rule.needs_values:
         table, _, column = name.partition(".")
         if column not in tables[table].schema.names:
@@ -146,23 +163,24 @@ def _missing(rule: Rule, tables: Mapping[str, pa.Table]) -> str:
         if tables[table].num_rows == 0:
             # Nothing of a kind is not the same as nothing recorded.
             recorded = "spans" in tables and tables["spans"].num_rows > 0
-            needed = "" if recorded else f"; needed: {collect.for_table(table, rule.collect)}"
+            needed = "" if recorded else f"{collect.NEEDED}{collect.for_table(table, rule.collect)}"
             return f"no {table} in these inputs{needed}"
         if tables[table][column].null_count == tables[table].num_rows:
-            return f"no value of {name} in these inputs; needed: {collect.for_column(name, rule.collect)}"
+            return f"no value of {name} in these inputs{collect.NEEDED}{collect.for_column(name, rule.collect)}"
     return ""
 
 
 def _undecided(rule: Rule, reasons: Iterable[str]) -> str:
     text = "; ".join(dict.fromkeys(reasons))
-    return f"{text}; needed: {rule.collect}" if rule.collect else text
+    return f"{text}{collect.NEEDED}{rule.collect}" if rule.collect else text
 
 
 def _arguments(rule: Rule, overrides: Mapping[str, Any]) -> dict[str, Any]:
     return {name: overrides.get(name, param["default"]) for name, param in rule.params.items()}
 
 
-def _finding(rule: Rule, row: Mapping[str, Any], step_ns: int | None) -> Finding:
+def _finding(rule: Rule, row: Mapping[str, Any], job: _Job) -> Finding:
+    step_ns = job.step_ns
     lost_ns = _whole(row, "lost_ns", None)
     if step_ns is not None and lost_ns > step_ns:
         raise RuleError(
@@ -175,8 +193,9 @@ def _finding(rule: Rule, row: Mapping[str, Any], step_ns: int | None) -> Finding
         raise RuleError(f"returned severity {severity!r} and lost_kind {kind!r}")
     if not isinstance(confidence, (int, float)) or not 0 <= confidence <= 1:
         raise RuleError(f"returned confidence_ratio {confidence!r}; expected 0 to 1")
+    named = {**row, "rank": job.unknown_ranks.get(row["rank"], row["rank"])} if "rank" in row else row
     try:
-        summary = units.fill(rule.summary, row)
+        summary = units.fill(rule.summary, named)
     except KeyError as error:
         raise RuleError(f"the summary names {error}, which the SELECT does not return") from error
     return Finding(

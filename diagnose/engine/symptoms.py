@@ -34,20 +34,31 @@ def _symptom(name: str, outcomes: Sequence[Outcome], tables: Mapping[str, pa.Tab
         titles = "; ".join(dict.fromkeys(f.title for f in sorted(findings, key=lambda f: -f.lost_ns)))
         return Symptom(name, "found", worst.lost_ns, worst.lost_ratio, lost_bytes or None, titles)
     deciders = [o for o in outcomes if o.decides]
-    open_reasons = [f"{o.rule}: {o.reason}" for o in deciders if o.status in ("skipped", "failed")]
+    unsettled = [o for o in deciders if o.status in ("skipped", "failed")]
     if not deciders:
-        return _unknown(name, f"nothing in these inputs settles it; needed: {collect.for_symptom(name)}")
-    if open_reasons:
-        return _unknown(name, "; ".join(_blind(tables) + open_reasons))
+        return _unknown(name, f"nothing in these inputs settles it{collect.NEEDED}{collect.for_symptom(name)}")
+    if unsettled:
+        return _unknown(name, _why_open(unsettled, tables))
     if name == "low_speedup" and not _ranks_compared(outcomes, tables):
-        seen = "no local cause on the ranks seen; ranks were not compared; needed: "
-        return _unknown(name, seen + collect.for_symptom(name))
+        seen = "no local cause on the ranks seen; ranks were not compared"
+        return _unknown(name, seen + collect.NEEDED + collect.for_symptom(name))
     clear = ", ".join(o.rule for o in deciders)
     return Symptom(name, "clear", 0, 0.0, None, f"looked for and not met: {clear}")
 
 
 def _unknown(name: str, reason: str) -> Symptom:
     return Symptom(name, "unknown", None, None, None, reason)
+
+
+def _why_open(unsettled: Iterable[Outcome], tables: Mapping[str, pa.Table]) -> str:
+    """What the rules that could not answer lack, each thing once."""
+    causes, needed = [], []
+    for outcome in unsettled:
+        cause, _, file = outcome.reason.partition(collect.NEEDED)
+        causes.append(f"{outcome.rule} failed: {cause}" if outcome.status == "failed" else cause)
+        needed += [file] if file else []
+    text = "; ".join(_blind(tables) or dict.fromkeys(causes))
+    return text + (collect.NEEDED + ", and ".join(dict.fromkeys(needed)) if needed else "")
 
 
 def _blind(tables: Mapping[str, pa.Table]) -> list[str]:

@@ -70,7 +70,7 @@ SELECT
   CASE
     WHEN matched THEN 'transfer only'
     WHEN ranks_count = 1 THEN 'waiting for other ranks is included, as only one rank was seen'
-    ELSE 'counted on rank ' || rank || ', which waits least; waiting may still be included'
+    ELSE 'counted on the rank that waits least; waiting may still be included'
   END AS counted,
   CASE WHEN exposed_ns > $critical_share_ratio * longest_ns THEN 'critical' ELSE 'warning' END AS severity,
   CASE WHEN matched THEN 1.0 WHEN ranks_count = 1 THEN 0.5 ELSE 0.7 END AS confidence_ratio,

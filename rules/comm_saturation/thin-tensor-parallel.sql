@@ -28,6 +28,7 @@ WITH job AS (
   SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(comm_ns) // COUNT(*) AS comm_ns
   FROM spans
   GROUP BY rank
+  HAVING SUM(compute_ns) > 0  -- a communication benchmark has nothing to hide under
 ),
 traffic AS (
   SELECT

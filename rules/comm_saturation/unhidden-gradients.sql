@@ -30,9 +30,16 @@ min_share_ratio = { default = 0.05, doc = "of the step; above the +3.5 % of arXi
 healthy_busbw_bytes_per_s = { default = 2.0e11, doc = "no fabric at this rate is at fault: 85 % of what A100 NVLink reaches (sources); slower ones are not judged" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(comm_ns) // COUNT(*) AS comm_ns
+  SELECT
+    rank,
+    ANY_VALUE(scope) AS scope,
+    ANY_VALUE(mean_ns) AS step_ns,
+    COUNT(*) AS spans,
+    SUM(comm_ns) // COUNT(*) AS comm_ns,
+    SUM(compute_ns) // COUNT(*) AS compute_ns
   FROM spans
   GROUP BY rank
+  HAVING SUM(compute_ns) > 0  -- a communication benchmark has nothing to hide under
 ),
 traffic AS (
   SELECT
@@ -54,7 +61,8 @@ least AS (  -- of several ranks the one that waits least: a late peer is not the
     traffic.*,
     scope,
     spans,
-    LEAST(exposed_ns // spans, comm_ns) AS lost_ns,
+    -- Overlapping calls cost once, and no more can be hidden than there is compute.
+    LEAST(exposed_ns // spans, comm_ns, compute_ns) AS lost_ns,
     (SELECT MAX(step_ns) FROM job) AS step_ns,
     (SELECT COUNT(*) FROM job) AS ranks_count
   FROM traffic JOIN job USING (rank)

@@ -1,6 +1,6 @@
 /*
 title = "Copies from pageable host memory hold up the GPU"
-severity = "warning"
+severity = "info"
 needs = ["spans", "copies"]
 needs_values = ["copies.pageable"]
 summary = "rank {rank}: {lost_ns} of {step_ns} {scope} ({share_ratio}) in {calls_count} {direction} copies of pageable memory that nothing hides ({size_bytes}, {rate_bytes_per_s})"
@@ -18,6 +18,7 @@ sources = ["https://docs.pytorch.org/docs/stable/notes/cuda.html (use pinned mem
 [params]
 min_size_bytes = { default = 65536, doc = "smaller copies are scalars and sizes, whose cost is the synchronise; a guess, to be fitted" }
 min_share_ratio = { default = 0.02, doc = "of the step; pinning is cheap, so little is worth it; a guess, to be fitted" }
+warning_share_ratio = { default = 0.05, doc = "of the step, from which it is a warning, as for other waits; a guess, to be fitted" }
 */
 WITH job AS (
   SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans,
@@ -63,6 +64,7 @@ SELECT
   rate_bytes_per_s,
   blocked_ns // spans AS blocked_ns,
   op,
-  source
+  source,
+  CASE WHEN lost_ns > $warning_share_ratio * step_ns THEN 'warning' ELSE 'info' END AS severity
 FROM worst
 WHERE lost_ns > $min_share_ratio * step_ns

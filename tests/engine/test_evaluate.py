@@ -140,6 +140,15 @@ def test_the_longest_rank_is_the_step() -> None:
     assert one(with_sql("SELECT 10000000 AS lost_ns"), given).findings[0].lost_ratio == 0.25
 
 
+def test_a_rank_without_evidence_is_called_by_its_file() -> None:
+    given = tables(
+        spans=spans(step(rank=-1, compute_ns=MS)), files=[{"file": 0, "rank": -1, "path": "run/worker.json"}]
+    )
+    finding = one(with_sql("SELECT 1 AS lost_ns, rank FROM spans", summary="rank {rank}"), given).findings[0]
+
+    assert (finding.summary, finding.evidence) == ("rank unknown (worker.json)", {"rank": -1})
+
+
 def test_overrides_are_typed_by_the_default() -> None:
     assert one(RULE, **{"test-rule.min_dur_ns": "1e7"}).status == "clear"
     assert one(RULE, **{"test-rule.scale_ratio": "2"}).status == "clear"

@@ -142,3 +142,10 @@ def test_waiting_on_one_rank_halves_confidence_in_communication(rule: Rule) -> N
 
     assert alone <= 0.5
     assert both.findings[0].confidence_ratio > alone
+
+
+@each_rule
+def test_a_communication_benchmark_is_no_training_step(rule: Rule) -> None:
+    if rule.symptom == "comm_saturation":
+        given = fires(rule) | {"spans": tables(spans=spans(step(comm_ns=100 * MS)))["spans"]}
+        assert outcome(rule.id, given).status in ("clear", "skipped")

@@ -80,6 +80,7 @@ def test_the_worst_rank_is_named() -> None:
 def test_idle_of_unknown_cause_is_not_clear() -> None:
     result = outcome("launch-bound", job(5 * MS, idle_ns=30 * MS))
     assert (result.status, "does not show" in result.reason) == ("skipped", True)
+    quiet("launch-bound", job(9 * MS, idle_ns=10 * MS))
 
 
 def test_no_answer_where_kernels_have_no_launch() -> None:

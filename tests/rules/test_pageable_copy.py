@@ -31,6 +31,11 @@ def test_quiet_exactly_at_a_fiftieth_of_the_step() -> None:
     finding("pageable-copy", job(2 * MS + 1))
 
 
+def test_a_warning_above_a_twentieth() -> None:
+    assert finding("pageable-copy", job(5 * MS)).severity == "info"
+    assert finding("pageable-copy", job(5 * MS + 1)).severity == "warning"
+
+
 def test_thresholds() -> None:
     turns_exactly_at("pageable-copy", fires(), min_size_bytes=50 * MIB, min_share_ratio=0.1)
 

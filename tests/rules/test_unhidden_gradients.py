@@ -110,3 +110,7 @@ def test_calls_outside_the_analysed_steps_do_not_count() -> None:
 
 def test_overlapping_calls_cost_no_more_than_the_exposed_part() -> None:
     assert finding("unhidden-gradients", job(*[reduction(20 * MS)] * 3)).lost_ns == 20 * MS
+
+
+def test_no_more_is_lost_than_compute_could_hide() -> None:
+    assert finding("unhidden-gradients", job(reduction(90 * MS), exposed_ns=90 * MS)).lost_ns == 10 * MS
