@@ -32,7 +32,7 @@ def verdict(diagnosis: Diagnosis) -> Verdict:
     top = next((f for f in diagnosis.findings if f.severity != "info"), None)
     if top is None:
         return _nothing(diagnosis)
-    of_each = f" {_whole(diagnosis)}" if top.lost_ns else ""
+    of_each = f" {_whole(diagnosis, top)}" if top.lost_ns else ""
     lost = loss(top)
     facts = (("Cause", clean(top.summary)), ("Step", composition(diagnosis)), _also(diagnosis, top))
     return Verdict(
@@ -57,7 +57,8 @@ def worth(diagnosis: Diagnosis, finding: Finding) -> str:
     hours = finding.lost_ratio * gpus * 24
     shown = f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}"
     about = "about" if finding.lost_kind == "simulated" else "up to"
-    return f"{about} {shown} of {gpus * 24:,} GPU-hours a day on {gpus:,} GPU{'s' * (gpus > 1)}"
+    unit = "GPU" if diagnosis.job.get("gpu") else "rank"  # a job without GPUs has ranks all the same
+    return f"{about} {shown} of {gpus * 24:,} {unit}-hours a day on {gpus:,} {unit}{'s' * (gpus > 1)}"
 
 
 def composition(diagnosis: Diagnosis, most: int = 4) -> str:
@@ -84,7 +85,9 @@ def measured(diagnosis: Diagnosis) -> tuple[list[dict[str, Any]], str]:
     parts = [p for p in diagnosis.step_time.get("parts") or [] if p["dur_ns"]]
     if parts:
         count = diagnosis.step_time.get("steps_count") or 0
-        return in_order(parts), f"mean of {count} steps" if count > 1 else "the one recorded step"
+        ranks = len({row["rank"] for row in diagnosis.step_time.get("per_rank") or []})
+        mark = f"mean of {count} steps" if count > 1 else "the one recorded step"
+        return in_order(parts), f"{mark}, {ranks} ranks" if ranks > 1 else mark
     return in_order([p for p in diagnosis.window.get("parts") or [] if p["dur_ns"]]), "recording"
 
 
@@ -95,7 +98,7 @@ def communication(diagnosis: Diagnosis) -> str:
     hidden, exposed = (of.get(k) for k in ("hidden_comm_ratio", "comm_share_ratio"))
     if hidden is None:
         return "no communication ran" if exposed == 0 else "how much communication is hidden is unknown"
-    words = f"{show('_ratio', hidden)} of communication is hidden under compute"
+    words = f"{show('_ratio', hidden)} of communication is hidden"
     if exposed is None:
         return words
     return f"{words}; exposed, it takes {show('_ratio', exposed)} of the {'step' if of_step else 'recording'}"
@@ -115,16 +118,14 @@ def _also(diagnosis: Diagnosis, top: Finding) -> tuple[str, str]:
     return "Comm", communication(diagnosis)
 
 
-def _whole(diagnosis: Diagnosis) -> str:
+def _whole(diagnosis: Diagnosis, finding: Finding) -> str:
+    """What the loss is a share of, as the finding counts it: its own step, else the mean one."""
     parts, _ = measured(diagnosis)
-    total = sum(p["dur_ns"] for p in parts)
+    total = finding.lost_ns / finding.lost_ratio if finding.lost_ratio else sum(p["dur_ns"] for p in parts)
     if not total:
         return "a step"
-    return (
-        f"of every {show('_ns', total)} step"
-        if diagnosis.step_time.get("parts")
-        else f"of the {show('_ns', total)} recording"
-    )
+    shown = show("_ns", total)
+    return f"of every {shown} step" if diagnosis.step_time.get("parts") else f"of the {shown} recording"
 
 
 def _nothing(diagnosis: Diagnosis) -> Verdict:

@@ -34,7 +34,7 @@ def render(diagnosis: Diagnosis, console: Console, *, report: Path | None = None
     colour = console.is_terminal and not console.no_color and not console.legacy_windows
     bar = _bar(diagnosis, width) if colour else None
     lines: list[Text] = []
-    for symptom_lines, change_lines in ((2, 3), (1, 3), (1, 2), (1, 1)):
+    for symptom_lines, change_lines in ((2, 3), (2, 2), (1, 3), (1, 2), (1, 1)):
         lines = [*_top(diagnosis, width, bar), *_symptoms(diagnosis, width, symptom_lines), Text()]
         lines += _bottom(diagnosis, width, change_lines)
         if len(lines) + (report is not None) <= SCREEN_LINES:
@@ -59,7 +59,7 @@ def _bottom(diagnosis: Diagnosis, width: int, change_lines: int) -> list[Text]:
     answer = verdict(diagnosis)
     lines = []
     if answer.change:
-        label = "Do first" if answer.tone == "found" else "Collect"
+        label = "Change" if answer.tone == "found" else "Collect"
         lines += _labelled(label, answer.change, width, change_lines, "bold" if answer.tone == "found" else "")
     return lines + _labelled("Quality", _quality(diagnosis), width, 1)
 

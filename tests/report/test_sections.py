@@ -63,7 +63,7 @@ def test_without_steps_the_recording_is_shown_and_said_to_be_one() -> None:
     assert section is not None
     assert section.lead.startswith("236 ms (recording) = ")
     headline = _block(verdict.section(diagnosis, diagnosis.tables), Headline)
-    assert headline.cost == "up to 11.8 ms (20.0 %) of the 236 ms recording"
+    assert headline.cost == "up to 11.8 ms (20.0 %) of the 59.0 ms recording"
 
 
 def test_headline_is_the_costliest_finding_that_is_not_mere_information() -> None:
@@ -82,6 +82,11 @@ def test_simulated_losses_are_about_and_bounds_are_up_to() -> None:
     assert loss(_found(lost_ns=2_000_000, lost_ratio=None)) == "up to 2.00 ms"
     assert loss(_found(lost_ns=0, lost_bytes=2**31)) == "up to 2.00 GiB"
     assert loss(_found(lost_ns=0, lost_bytes=0)) == ""
+
+
+def test_hours_are_of_ranks_where_no_gpu_is_known() -> None:
+    job = example().job | {"world_size": 4, "gpu": None}
+    assert worth(_with(job=job), _found(lost_ratio=0.5)) == "up to 48 of 96 rank-hours a day on 4 ranks"
 
 
 def test_no_gpu_hours_where_the_size_of_the_job_is_unknown() -> None:

@@ -61,11 +61,11 @@ def test_says_verdict_facts_symptoms_step_quality_and_place() -> None:
     )
     for said in (
         "Cause 6 reduce_scatter a step",
-        "Step 59.0 ms (mean of 4 steps) = 55.5 % compute + 20.0 % DP comm",
+        "Step 59.0 ms (mean of 4 steps, 2 ranks) = 55.5 % compute + 20.0 % DP comm",
         "Next The host launches kernels late: up to 3.63 ms (6.1 %)",
         "found More GPUs made it slower up to 11.8 ms a step (20.0 %)",
         "unknown Out of memory despite headroom needs a memory snapshot",
-        "Do first Megatron-LM: --overlap-grad-reduce.",
+        "Change Megatron-LM: --overlap-grad-reduce.",
         "Quality 2 inputs: 1 ok, 1 repaired; non finite number ×12",
         "Report diagnose-report/report.html",
     ):
