@@ -6,7 +6,8 @@ It does not say who *waited*: a kernel runs later, often under another operator 
 
 Method: `Nesting` per kind of interval. Phase: optimizer inside `Optimizer.*` ranges; backward inside autograd
 nodes and on threads that run nothing else; forward for operators with an autograd sequence number outside of
-those, or with a backward still to come before the next optimizer or step mark; else unknown.
+those, in forward ranges of frameworks, or with a backward still to come before the next optimizer or step mark (but
+not communication: pipeline schedules send and receive between the passes); else unknown.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers,
 from diagnose.analyses._host_names import (
     BACKWARD_NODE,
     BACKWARD_RANGE,
+    COMMUNICATION_OP,
+    FORWARD_RANGE,
     RANGE_RECORDED_AS_OP,
     matches,
     module_labels,
@@ -114,6 +117,8 @@ class HostStack:
         backward = op & (self._named(matches(self._names, BACKWARD_NODE)) | (self._forward_thread > 0))
         backward |= annotation & self._named(matches(self._names, BACKWARD_RANGE))
         forward = op & (self._sequence >= 0) & (self._forward_thread <= 0) & ~backward
+        forward |= annotation & self._named(matches(self._names, FORWARD_RANGE))
+        self._communicates = matches(self._names, COMMUNICATION_OP)
         step = annotation & self._named(matches(self._names, r"^ProfilerStep"))
         self._optimizer, self._backward, self._forward = map(self._nesting, (optimizer, backward, forward))
         of = self._threads.of_event
@@ -139,7 +144,8 @@ class HostStack:
         # Without backward and optimizer it is inference; an optimizer alone means a backward that is not recognised.
         inference = np.full(len(when), not self._has_optimizer)
         towards_backward = following == 1 if self._has_backward else inference
-        forward = (op >= 0) & (towards_backward | (self._forward.innermost(where, when) >= 0))
+        between = np.append(self._communicates, False)[take(self._name, op, -1)]
+        forward = (op >= 0) & ((towards_backward & ~between) | (self._forward.innermost(where, when) >= 0))
         backward = (self._backward.innermost(where, when) >= 0) | self._autograd_thread[where]
         optimizer = self._optimizer.innermost(where, when) >= 0
         return np.select([optimizer, backward, forward], [2, 1, 0], UNKNOWN_PHASE).astype(np.int64)

@@ -24,7 +24,15 @@ _FSDP_ANY = r"^(FSDP::|FullyShardedDataParallel\.)"
 BACKWARD_NODE = r"^autograd::engine::evaluate_function|Backward\d*(\[.*\])?$|^CompiledFunctionBackward"
 BACKWARD_RANGE = (
     r"^FSDP::(post_|pre_|root_post_)?backward|^FullyShardedDataParallel\._(pre|post)_backward|^Backward \d+$"
+    r"|^PP:\d+[BW]\d*$"
 )
+FORWARD_RANGE = (
+    r"^FSDP::(root_)?(pre|post)_forward|^FullyShardedDataParallel\.(_pre_|_post_)?forward|^DistributedDataParallel\.forward"
+    r"|^Forward \d+$|^PP:\d+F\d*$"
+)
+COMMUNICATION_OP = r"^(c10d::|_c10d_functional::|record_param_comms|nccl:|gloo:|xccl:|hccl:)"
+"""Operators that schedules also call between the passes: where they stand proves no phase."""
+
 RANGE_RECORDED_AS_OP = r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\))"
 """Ranges that recordings before 2022 keep among the operators."""
 

@@ -29,7 +29,7 @@ SCHEMA = table(
     "step",
     ("rank", INT32, "global rank"),
     ("step", INT64, "step; null: the whole window"),
-    ("work_flop", FLOAT, "FLOP of recorded operators; null where no shapes were recorded"),
+    ("work_flop", FLOAT, "FLOP of recorded operators; null where no shapes or no device work were recorded"),
     ("covered_ratio", FLOAT, "share of compute time whose operator's FLOP is known, or known to be negligible"),
     ("dur_ns", INT64, "step duration"),
     ("dtype", LABEL, "dtype of most FLOP"),
@@ -95,7 +95,7 @@ def _of_rank(rank: int, kernels: pa.Table, steps: pa.Table, ops: Operators, gpu:
         row: dict[str, object] = {
             "rank": rank,
             "step": span.step,
-            "work_flop": float(work.sum()) if ops.recorded else None,
+            "work_flop": float(work.sum()) if ops.recorded and time else None,
             "covered_ratio": dur[span.chosen & compute & understood].sum() / time if ops.recorded and time else None,
             "dur_ns": span.dur_ns,
         }

@@ -171,6 +171,25 @@ def test_inference_is_forward():
     assert ask(events(("op", "aten::mm", 0, 10)), 5)[0]["phase"] == "forward"
 
 
+def test_communication_between_the_passes_has_no_phase():
+    table = events(
+        ("op", "aten::mm", 0, 10),
+        ("op", "c10d::recv_", 12, 18),
+        ("op", "autograd::engine::evaluate_function: MmBackward0", 20, 40, 2),
+        ("annotation", "FSDP::pre_forward (layers.0)", 50, 60),
+        ("op", "c10d::_allgather_base_", 52, 58),
+        ("op", "_ReduceFromModelParallelRegion", 62, 70),
+        ("op", "c10d::allreduce_", 64, 68),
+        ("annotation", "PP:0F1", 72, 80),
+        ("op", "c10d::send", 74, 76),
+        ("op", "autograd::engine::evaluate_function: MmBackward0", 90, 95, 2),
+    )
+
+    phases = [row["phase"] for row in ask(table, 5, 15, 55, 66, 75, op_args=args((5, 7, 0)))]
+
+    assert phases == ["forward", None, "forward", "forward", "forward"]
+
+
 def test_training_whose_backward_is_not_recognised_is_not_all_forward():
     table = events(
         ("op", "aten::mm", 0, 10), ("annotation", "Optimizer.step#SGD.step", 20, 30), ("op", "aten::mm", 22, 25)
