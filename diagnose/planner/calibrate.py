@@ -37,9 +37,6 @@ BOUND = 2.0
 ROW_SPREAD = 0.07
 """How far any one layout is from a model of its machine: the accuracy peers publish (Calculon 4 to 9 %, Primus under 10 %,
 vTrain 8 to 15 %). A run is believed to prior^2 / (prior^2 + ROW_SPREAD^2)."""
-ACTIVATION_SPREAD = 0.30
-OFFSET_BYTES, OFFSET_SPREAD_BYTES = 5e9, 5e9
-"""Buffers and cache beyond the formulas, and their spread, before anything is measured."""
 MEASURES = ("step_ns", "tokens_per_s_per_gpu", "mfu_ratio", "memory_bytes")
 
 
@@ -106,17 +103,14 @@ def _slope(job: Job, at: Factors, kind: str, here: float, nudge: float = 0.02) -
 
 
 def _with_memory(job: Job, calibration: Calibration, measured: float) -> Calibration:
+    """Share the residual of a measured peak between activations, buffers and cache, and this layout's own deviation."""
     memory = peak_memory(job)
-    residual = measured - memory.total - OFFSET_BYTES
-    weight = (ACTIVATION_SPREAD * memory.activations) ** 2
-    share = weight / (weight + OFFSET_SPREAD_BYTES**2)
-    factor = 1 + share * residual / memory.activations if memory.activations else 1.0
-    factor = max(0.5, min(2.5, factor))
-    offset = measured - memory.total - (factor - 1) * memory.activations
+    prior = calibration.memory
+    posterior = prior.after(memory, measured)
+    modelled = memory.total + posterior.residual_bytes(memory)
     return dataclasses.replace(
         calibration,
-        activation_factor=factor,
-        offset_bytes=offset,
+        memory=posterior,
         memory_measured=True,
-        reproduced=(*calibration.reproduced, ("memory_bytes before calibration", measured, memory.total)),
+        reproduced=(*calibration.reproduced, ("memory_bytes", measured, modelled)),
     )

@@ -18,8 +18,6 @@ CONTEXT_BYTES = 1.0e9
 """CUDA context and library workspaces: 0.5 to 1.5 GB."""
 COMMUNICATOR_BYTES = 0.3e9
 """One NCCL communicator: 4 MiB a channel and peer, tens to hundreds of MB in all (NCCL src/init.cc)."""
-UNEXPLAINED_BYTES = 15e9
-"""What measured peaks exceed closed formulas by, at most, on 80 GB parts (BLOOM pre-study, nanotron)."""
 
 
 class Memory(NamedTuple):

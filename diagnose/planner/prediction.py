@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from diagnose.formulas.transformer import attention_flop_per_token
 from diagnose.planner.devices import find_device
 from diagnose.planner.job import Job
-from diagnose.planner.memory import UNEXPLAINED_BYTES, Memory, peak_memory
+from diagnose.planner.memory import Memory, peak_memory
+from diagnose.planner.residual import MemoryBelief
 from diagnose.planner.stages import active_parameter_count
 from diagnose.planner.step_time import Factors, StepTime, step_time
 
@@ -25,8 +26,7 @@ class Calibration:
 
     factors: Factors = Factors()
     step_ratio: float = 1.0
-    activation_factor: float = 1.0
-    offset_bytes: float = 0.0
+    memory: MemoryBelief = MemoryBelief()
     memory_measured: bool = False
     step_measured: bool = False
     reproduced: tuple[tuple[str, float, float], ...] = ()
@@ -95,22 +95,16 @@ def peak_flop_per_s(job: Job) -> float:
 
 
 def memory_range(job: Job, calibration: Calibration) -> tuple[Memory, float, float]:
-    """Six parts, and the interval that should hold the peak."""
-    memory = peak_memory(job)
-    memory = memory._replace(activations=memory.activations * calibration.activation_factor)
-    if calibration.memory_measured:
-        memory = memory._replace(fragmentation=max(-0.5 * memory.comm_buffers, calibration.offset_bytes))
-        width = MEASURED_MEMORY_RATIO * memory.total + MEASURED_MEMORY_BYTES
-        return memory, memory.total - width, memory.total + width
-    low = memory.total
-    memory = memory._replace(fragmentation=USUAL_UNEXPLAINED_RATIO * memory.activations + USUAL_UNEXPLAINED_BYTES)
-    return memory, low, low + max(UNEXPLAINED_BYTES, 2 * memory.fragmentation)
-
-
-MEASURED_MEMORY_RATIO, MEASURED_MEMORY_BYTES = 0.12, 2e9
-"""Half width of the interval after one measured run."""
-USUAL_UNEXPLAINED_RATIO, USUAL_UNEXPLAINED_BYTES = 0.25, 3e9
-"""Middle of what closed formulas miss: cached blocks and transients that grow with activations, and a constant."""
+    """Six parts, and the interval that should hold the peak. What formulas miss counts as activations and fragmentation."""
+    formula = peak_memory(job)
+    belief = calibration.memory
+    width = belief.half_width_bytes(formula)
+    memory = formula._replace(
+        activations=(1 + belief.factor) * formula.activations,
+        fragmentation=max(0.0, belief.offset_bytes),
+        comm_buffers=max(0.0, formula.comm_buffers + min(0.0, belief.offset_bytes)),
+    )
+    return memory, max(0.0, memory.total - width), memory.total + width
 
 
 def fits(job: Job, total: float, low: float, high: float, measured: bool) -> bool | None:
@@ -131,7 +125,7 @@ def assumptions_of(job: Job, calibration: Calibration) -> tuple[str, ...]:
     if not calibration.step_measured:
         found.append(f"no measured step: times are +- {UNMEASURED_STEP_RATIO:.0%}, ratios between layouts are better")
     if not calibration.memory_measured:
-        found.append("no measured peak: memory is an interval, from the formulas alone to 15 GB above them")
+        found.append("no measured peak: what formulas miss (cache, fragmentation, transients) is a usual range, so memory is an interval")
     return (*found, *calibration.notes)
 
 
