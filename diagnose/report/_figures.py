@@ -92,9 +92,9 @@ def stacked(
     return {"data": data, "layout": layout}
 
 
-def timeline(lanes: Sequence[str], shapes: Sequence[dict[str, Any]], dur_ns: int) -> dict[str, Any]:
+def timeline(lanes: Sequence[str], shapes: Sequence[dict[str, Any]], axis_ns: int) -> dict[str, Any]:
     """Lanes over time. A shape set: part, lane, start_ns and dur_ns arrays from the left edge, literal hover texts."""
-    unit_ns, unit = axis_unit(dur_ns)
+    unit_ns, unit = axis_unit(axis_ns)
     data = []
     for group in shapes:
         shown = part(group["part"])
@@ -115,7 +115,11 @@ def timeline(lanes: Sequence[str], shapes: Sequence[dict[str, Any]], dur_ns: int
         )
     layout = _layout(barmode="overlay", margin={"l": 8, "r": 12, "t": 8, "b": 40}, hovermode="closest", dragmode="zoom")
     layout |= {"showlegend": any(group["lane"] == "idle" for group in shapes), "legend": _LEGEND}
-    layout["xaxis"] = {"title": {"text": f"{unit} from the start"}, "range": [0, dur_ns / unit_ns], "fixedrange": False}
+    layout["xaxis"] = {
+        "title": {"text": f"{unit} from the start"},
+        "range": [0, axis_ns / unit_ns],
+        "fixedrange": False,
+    }
     layout["yaxis"] = {
         "type": "category",
         "categoryorder": "array",

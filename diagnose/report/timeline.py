@@ -32,14 +32,17 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section | None
     shown = stretches[:MOST_RANKS]
     blocks: list[Block] = []
     for stretch in shown:
-        if figure := _figure(tables, stretch, SHAPES_BUDGET // len(shown)):
+        if figure := _figure(tables, stretch, SHAPES_BUDGET // len(shown), shown[0].dur_ns):
             blocks.append(figure)
     if not blocks:
         return None
     lead = f"{what}, {show('_ns', shown[0].dur_ns)} on {rank_name(shown[0].rank)}. Drag to zoom, double-click to reset."
     if len(stretches) > 1:
         blocks.append(
-            Text("Each rank is drawn from its own start; ranks are not placed on one clock here.", quiet=True)
+            Text(
+                "Each rank is drawn from its own start, all on one scale; ranks are not placed on one clock here.",
+                quiet=True,
+            )
         )
     if len(stretches) > len(shown):
         blocks.append(Text(f"Shown: the {MOST_RANKS} longest of {len(stretches)} ranks.", quiet=True))
@@ -65,7 +68,7 @@ def _stretches(tables: dict[str, pa.Table]) -> tuple[str, list[Stretch]]:
     return "The whole recording", sorted(found, key=lambda s: -s.dur_ns)
 
 
-def _figure(tables: dict[str, pa.Table], stretch: Stretch, budget: int) -> Figure | None:
+def _figure(tables: dict[str, pa.Table], stretch: Stretch, budget: int, axis_ns: int) -> Figure | None:
     if stretch.dur_ns <= 0:
         return None
     drawing = _lanes.draw(tables, stretch.rank, stretch.start_ns, stretch.dur_ns, budget)
@@ -77,6 +80,6 @@ def _figure(tables: dict[str, pa.Table], stretch: Stretch, budget: int) -> Figur
             f"{drawing.merged_count:,} of {drawing.pieces_count:,} pieces, "
             f"shorter than {show('_ns', drawing.pixel_ns)}, are drawn merged; a merged shape says how many it holds."
         )
-    spec = _figures.timeline(drawing.lanes, drawing.shapes, stretch.dur_ns)
+    spec = _figures.timeline(drawing.lanes, drawing.shapes, axis_ns)
     alt = f"Timeline of {rank_name(stretch.rank)} over {show('_ns', stretch.dur_ns)}: lanes {', '.join(drawing.lanes)}."
     return Figure(rank_name(stretch.rank).capitalize(), spec, 100 + 40 * len(drawing.lanes), alt, note)

@@ -214,7 +214,10 @@ def test_timeline_takes_the_longest_complete_step_of_every_rank() -> None:
 
     assert section is not None
     assert section.lead.startswith("Step 5, the longest, 60.3 ms on rank 1.")
-    assert [b.title for b in section.blocks if isinstance(b, Figure)] == ["Rank 1", "Rank 0"]
+    figures = [b for b in section.blocks if isinstance(b, Figure)]
+    assert [f.title for f in figures] == ["Rank 1", "Rank 0"]
+    ranges = [f.spec["layout"]["xaxis"]["range"] for f in figures]
+    assert ranges == [[0, 60.3]] * 2  # one scale: lengths compare by eye
 
 
 def test_findings_show_evidence_in_units() -> None:
