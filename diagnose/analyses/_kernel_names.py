@@ -76,10 +76,10 @@ COMPUTE: tuple[tuple[str, str], ...] = (
     (r"^triton_(?:poi|red|per|for|unk)_", "triton"),
     (r"(?i)flash_?(?:attn|attention|fwd|bwd|mla|infer)|flash::|fmha|sdpa|(?<![a-z])mha_|attention(?!_mask)|mem_?eff|"
      r"(?<![a-z])attn_|_attn(?![a-z])|paged_attn|aiter::(?:fmha|mha|mla)|FlashAttn|flex_attention", "attention"),
-    (r"(?i)fprop|dgrad|wgrad|conv(?:olution|2d|3d|_)|implicit_?gemm|scudnn|winograd|igemm_(?:fwd|bwd|wrw)|im2col|col2im"
+    (r"(?i)fprop|dgrad|wgrad|conv(?:olution|olve|2d|3d|_)|flip_filter|implicit_?gemm|scudnn|winograd|igemm_(?:fwd|bwd|wrw)|im2col|col2im"
      r"|miopenSp3AsmConv|ConvBin|gridwise_convolution|grouped_conv|depthwise|naive_conv|computeB?OffsetsKernel|cask_cudnn"
      r"|computeWgrad|first_layer_\w+_kernel|gcnAsmConv|SubTensorOp|dw_conv", "conv"),
-    (r"(?i)gemm|gemv|gemmk1|nvjet|^Cijk_|cublas|(?<![a-z])matmul|_mm_|splitK_?reduce|cutlass(?:_\w+)?::(?:Kernel|device)|"
+    (r"(?i)gemm|gemv|epilogue::impl|gemmk1|nvjet|^Cijk_|cublas|(?<![a-z])matmul|_mm_|splitK_?reduce|cutlass(?:_\w+)?::(?:Kernel|device)|"
      r"^ampere_|^volta_|^turing_|^hopper_|^maxwell_|^sm\d\d_xmma|rocblas|hipblaslt|magma_|dot_kernel|reduce_1Block|"
      r"kernel_gemm|xdl|bmm|scal_kernel|asum_kernel|axpy_kernel|trsm|getrf|potrf|cusolver|deep_gemm|marlin|gptq|grouped_mm",
      "gemm"),
@@ -92,6 +92,8 @@ COMPUTE: tuple[tuple[str, str], ...] = (
      "embedding"),
     (r"(?i)rope|rotary|silu|gelu|swiglu|(?<![a-z])relu|act_and_mul|dropout|sigmoid|bias_", "elementwise"),
     (r"(?i)moe_|topk_gating|expert|(?<![a-z])permute_kernel|unpermute|moe(?:Align|Sum|Gate)|grouped_topk", "moe"),
+    (r"(?i)distribution_|philox|bernoulli|curand", "random"),
+    (r"(?i)index_elementwise|index_?(?:put|select|fill|copy|add)|gather_kernel|scatter_kernel", "index_sort"),
     (r"(?i)elementwise|at::native::.*copy|CatArray|direct_copy|fill|where_|clamp|TensorIterator|tensor_kernel_scan|"
      r"(?<![a-z])copy_kernel|convert_|cast_|quantize|transpose|nchwToNhwc|nhwcToNchw|permute|op_tensor|scalePacked|"
      r"tensorTransform|OpTensor|Op[12]dTensor|addcmul|binary_|unary_|pointwise", "elementwise"),

@@ -186,7 +186,8 @@ def test_an_unknown_size_has_no_bandwidth_and_zero_is_a_size():
 
 
 @pytest.mark.parametrize(("name", "op"), [
-    ("_allgather_base", "all_gather"), ("allgather_into_tensor_coalesced", "all_gather"), ("allreduce_coalesced", "all_reduce"),
+    ("_allgather_base", "all_gather"), ("allgather_into_tensor_coalesced", "all_gather"),
+    ("allreduce_coalesced", "all_reduce"),
     ("_reduce_scatter_base", "reduce_scatter"), ("all_to_allv", "all_to_all"), ("_broadcast_oop", "broadcast"),
     ("_reduce_oop", "reduce"), ("c10d::alltoall_base_", "all_to_all"), ("nccl:all_reduce", "all_reduce"),
     ("gloo:all_gather", "all_gather"), ("c10d::recv_", "p2p"), ("_c10d_functional::wait_tensor", "wait"),
