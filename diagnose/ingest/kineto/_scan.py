@@ -22,6 +22,8 @@ from diagnose.ingest.kineto._repair import rebuild, repair, tidy
 _DECODER = json.JSONDecoder(strict=False, parse_float=str, parse_int=str, parse_constant=str)
 _BETWEEN = re.compile(r"[\s,]*")
 _ANOTHER_EVENT = re.compile(r'[^\s:\[{(]\s*(\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args)"\s*:)')
+_AFTER_ARRAY = re.compile(r'\s*(?:,\s*"[^"]+"\s*:|,?\s*\}|,?\s*\Z|[\[{\0])')
+_LOOK_AHEAD = 4096
 _END_OF_ARRAY = re.compile(r'\}\s*,?\s*\](?=\s*(?:,\s*"[^"]+"\s*:|\}\s*(?:[\[{]|\Z)|\Z))')
 
 
@@ -58,16 +60,25 @@ class Scanner:
                 return Scan(events, at, State.CUT if self._last else State.STARVED)
             if at != begin and is_good(at):
                 return Scan(events, at, State.SYNCED)
-            if text[at] == "]":
+            if text[at] == "]" and (end := self._is_end(at)):
+                if end is State.STARVED:
+                    return Scan(events, at, end)
                 if text[begin:at].rstrip()[-1:] == ",":
                     self._faults.add("trailing_comma", at=self._offset + at, detail="before ]")
-                return Scan(events, at + 1, State.ENDED)
+                return Scan(events, at + 1, end)
             step = self._event(at) if text[at] == "{" else self._other(at)
             if isinstance(step, State):
                 return Scan(events, at, step)
             if step[1] is not None:
                 events.append((at, step[1]))
             at = step[0]
+
+    def _is_end(self, at: int) -> State | None:
+        """Whether what follows a `]` can follow the array; None where it is only a damaged byte."""
+        after = _AFTER_ARRAY.match(self._text, at + 1)
+        if not self._last and len(self._text) - at < _LOOK_AHEAD and (not after or after.end() == len(self._text)):
+            return State.STARVED
+        return State.ENDED if after else None
 
     def _event(self, at: int) -> tuple[int, bytes | None] | State:
         """End and text of the event at `at`; text is None where it is lost."""
@@ -118,7 +129,7 @@ class Scanner:
     def _other(self, at: int) -> tuple[int, bytes | None] | State:
         """Something in the array that is no object: step over it."""
         stop, known = self._boundary(at)
-        close = self._text.find("]", at, stop)
+        close = self._text.find("]", at + 1, stop)
         try:
             end = _DECODER.raw_decode(self._text, at)[1]
         except (json.JSONDecodeError, RecursionError):

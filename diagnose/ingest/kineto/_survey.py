@@ -103,6 +103,11 @@ class Survey:
             at -= SPACE[view[at]]
         hits = at[(view[at] == COMMA) & (close > slices.starts[0])]
         if len(hits):
+            text = window.text(0, stop)
+            rows = np.searchsorted(slices.starts, hits, side="right") - 1
+            bare = [not _in_string(text, int(slices.starts[r]), int(a)) for a, r in zip(hits, rows, strict=True)]
+            hits = hits[np.array(bare)]
+        if len(hits):
             self._faults.add("trailing_comma", len(hits), window.offset + int(hits[0]), "before }")
 
 
