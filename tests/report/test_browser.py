@@ -160,4 +160,6 @@ def test_colours_follow_the_scheme_and_print_is_light(browser: Any, files: dict[
         _until(page, f"{ink} === '#000'")
 
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        page.set_viewport_size({"width": 720, "height": 1000})  # about A4: a table cut by the edge of paper is lost
+        assert page.evaluate("document.documentElement.scrollWidth") <= 720
         assert seen.console == []
