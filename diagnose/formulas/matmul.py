@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import ceil
 
-TILES = ((128, 256, 1.0), (256, 128, 1.0), (128, 128, 0.9))
+TILES = ((128, 256, 1.0), (256, 128, 1.0), (128, 128, 0.8))
 """Tile shapes of the vendor libraries and their rate relative to the largest: a smaller tile reads more per FLOP."""
 EPILOGUE_K = 128
 """Prologue and epilogue of a tile, in units of its inner dimension: two 64-wide steps."""
@@ -22,16 +22,20 @@ GAP_S = 2e-6
 
 
 def matmul_s(
-    shape: tuple[int, int, int], rate: float, sms: int, hbm: float, element_bytes: float = 2.0, batch: int = 1
+    shape: tuple[int, int, int], rate: float, sms: int, hbm: float, element_bytes: float = 2.0, batch: int = 1, *, overlapped_store: bool = False,
 ) -> float:
-    """Seconds of `batch` products (m x k) x (k x n), shape = (m, n, k); rate in FLOP/s, hbm in bytes/s."""
+    """Seconds of `batch` products (m x k) x (k x n), shape = (m, n, k); rate in FLOP/s, hbm in bytes/s.
+
+    Kernels before Hopper store a finished tile before the next one starts; later ones overlap it (`overlapped_store`).
+    """
     m, n, k = shape
     best = float("inf")
     for tile_m, tile_n, share in TILES:
         tiles = ceil(m / tile_m) * ceil(n / tile_n) * batch
         area = 2.0 * tile_m * tile_n * sms / (rate * share)
+        store = 0.0 if overlapped_store else tile_m * tile_n * 2.0 * sms / (hbm * MEMORY_SHARE)
         for split in SPLITS if tiles < sms else (1,):
-            seconds = ceil(tiles * split / sms) * area * (k / split + EPILOGUE_K)
+            seconds = ceil(tiles * split / sms) * (area * (k / split + EPILOGUE_K) + store)
             best = min(best, seconds)
     memory = batch * element_bytes * (m * k + k * n + m * n) / (hbm * MEMORY_SHARE)
     return max(best, memory) + GAP_S

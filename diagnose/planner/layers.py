@@ -54,6 +54,7 @@ class LayerTime(NamedTuple):
 def layer_time(job: Job, moe: bool) -> LayerTime:
     """One layer of this job; a mixture-of-experts layer where `moe`."""
     train, layout = job.train, job.layout
+    accumulate = 0.0 if job.microbatches == 1 else 2.0 + 2 * (4 if train.grad_dtype == "fp32" else 2)
     recipe = Recipe(
         train.micro_batch,
         train.precision,
@@ -62,6 +63,7 @@ def layer_time(job: Job, moe: bool) -> LayerTime:
         train.fusion,
         train.dropout,
         job.search.framework in EARLY_STOP,
+        accumulate * train.trainable_ratio,
     )
     return _layer_time(
         job.model, recipe, job.cluster.gpu, (layout.tp, layout.cp, layout.ep, layout.etp), layout.sp, moe
@@ -78,6 +80,8 @@ class Recipe(NamedTuple):
     fusion: str
     dropout: bool
     early_stop: bool
+    accumulate_bytes: float
+    """Traffic per parameter and micro-batch of adding a gradient to the sum of the step."""
 
 
 @lru_cache(maxsize=65536)
@@ -107,8 +111,10 @@ def _layer_time(
     stream = stream_s(_forward_bytes(model, split, (tokens, sp, bits, recipe), moe), device.hbm_bytes_per_s)
     ahead_phase = Phase(forward, attend, stream)
     again = _again(recipe, ahead_phase, mlp_forward, last)
+    held = sum(count * n * k for _, (count, shapes) in blocks for _, n, k in shapes)
+    adding = stream_s(recipe.accumulate_bytes * held, device.hbm_bytes_per_s)
     return LayerTime(
-        ahead_phase, Phase(backward, attend_back, 2 * stream), again, _kernels(moe, "full" in recipe.recompute)
+        ahead_phase, Phase(backward, attend_back, 2 * stream + adding), again, _kernels(moe, "full" in recipe.recompute)
     )
 
 
@@ -145,8 +151,11 @@ def _product(shape: tuple[int, int, int], device: Device, bits: int, count: int)
     """Forward, and backward (input and weight gradient: the same product with its dimensions exchanged)."""
     m, n, k = shape
     rate, width = SUSTAINED_RATIO * device.matmul_flop_per_s(bits), max(bits, 8) / 8
+    rate *= 1.01 if device.generation >= 90 else 1.06  # MAMF holds its own prologue and store, at inner 13,000 and 5,000
     ahead, of_input, of_weight = (
-        matmul_s(dims, rate, device.sms, device.hbm_bytes_per_s, width, count)
+        matmul_s(
+            dims, rate, device.sms, device.hbm_bytes_per_s, width, count, overlapped_store=device.generation >= 90
+        )
         for dims in ((m, n, k), (m, k, n), (k, n, m))
     )
     return ahead, of_input + of_weight
