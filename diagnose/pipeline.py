@@ -107,7 +107,7 @@ def derive(tables: Tables, selected: Selection = selection.EVERYTHING) -> Tables
     """`tables` plus every derived table whose inputs exist, computed in dependency order."""
     known = discover()
     order = TopologicalSorter({a.name: {*a.needs, *a.optional} for a in known.values()}).static_order()
-    result = selection.of_ranks(tables, selected)
+    result = selection.of_ranks(selection.of_one_run(tables), selected)
     for analysis in (known[name] for name in order if name in known):
         if not all(need in result for need in analysis.needs):
             continue

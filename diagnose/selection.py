@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.errors import UsageError
-from diagnose.schema import Tables
+from diagnose.schema import INGESTED, Tables
 
 
 class Selection(NamedTuple):
@@ -44,6 +44,38 @@ def _steps(text: str) -> tuple[int, int]:
     if not (low.isdecimal() and (high.isdecimal() or not colon)) or (colon and int(high) < int(low)):
         raise UsageError(f"--steps {text}: expected one step or a range such as 3:5 (both ends in)")
     return int(low), int(high) if colon else int(low)
+
+
+def of_one_run(tables: Tables) -> Tables:
+    """`tables` with only the events of one run: the one with the most documents, the first of equals.
+
+    Runs are never judged together; `quality` names the others (`several_runs`), and each can be given by itself.
+    """
+    files = tables["files"]
+    runs = [row["run"] for row in files.select(["run", "status"]).to_pylist() if row["status"] != "unusable"]
+    if len(set(runs)) < 2:
+        return dict(tables)
+    kept = max(dict.fromkeys(runs), key=runs.count)
+    inside = pa.array(
+        [f for f, run in zip(files["file"].to_pylist(), files["run"].to_pylist(), strict=True) if run == kept]
+    )
+    result = {
+        name: table.filter(pc.or_kleene(pc.is_in(table["file"], inside.cast(pa.int32())), pc.is_null(table["file"])))
+        if "file" in table.column_names and name != "files"
+        else table
+        for name, table in tables.items()
+    }
+    said = f"only run {kept} is analysed: {files['path'][inside[0].as_py()]}"
+    return {
+        **result,
+        "quality": _add(tables["quality"], {"problem": "several_runs", "count": len(set(runs)), "detail": said}),
+    }
+
+
+def _add(quality: pa.Table, row: dict[str, object]) -> pa.Table:
+    schema = INGESTED["quality"]
+    more = schema.build({name: [row.get(name)] for name in schema.arrow.names})
+    return pa.concat_tables([quality, more]).unify_dictionaries()
 
 
 def of_ranks(tables: Tables, selected: Selection) -> Tables:

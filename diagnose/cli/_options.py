@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,3 +25,36 @@ Workers = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no summary: exit code and files only.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 3 when some input was unusable.")]
+
+
+class Severity(StrEnum):
+    """Lowest severity that makes the exit code 1."""
+
+    warning = "warning"
+    critical = "critical"
+
+
+Job = Annotated[
+    Path | None,
+    typer.Option(help="job.toml with facts the files do not carry (layout, model, cluster).", show_default=False),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Folder for report.html and diagnosis.json.", show_default="diagnose-report"),
+]
+Json = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Write the diagnosis as JSON (- for stdout).", show_default=False)
+]
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the HTML report here.", show_default=False)]
+RuleFolders = Annotated[
+    list[Path] | None,
+    typer.Option("--rules", metavar="DIR", help="Rules of your own, added to ours.", show_default=False),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Change a rule's threshold.", show_default=False),
+]
+FailOn = Annotated[
+    Severity | None, typer.Option(help="Exit with 1 on a finding this severe or worse.", show_default=False)
+]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="List every finding and every skipped rule.")]

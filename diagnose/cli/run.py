@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from diagnose.cli._options import Paths, Quiet, Ranks, Steps, Strict, Workers
+from diagnose.cli._options import (
+    FailOn,
+    Html,
+    Job,
+    Json,
+    Output,
+    Overrides,
+    Paths,
+    Quiet,
+    Ranks,
+    RuleFolders,
+    Severity,
+    Steps,
+    Strict,
+    Verbose,
+    Workers,
+)
 from diagnose.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,49 +32,21 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = Path("diagnose-report")
 
 
-class FailOn(StrEnum):
-    """Lowest severity that makes the exit code 1."""
-
-    warning = "warning"
-    critical = "critical"
-
-
-def command(
+def command(  # noqa: PLR0913  (one parameter per option)
     paths: Paths,
-    job: Annotated[
-        Path | None,
-        typer.Option(help="job.toml with facts the files do not carry (layout, model, cluster).", show_default=False),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="Folder for report.html and diagnosis.json.", show_default=str(DEFAULT_FOLDER)
-        ),
-    ] = None,
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the diagnosis as JSON (- for stdout).", show_default=False)
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the HTML report here.", show_default=False)
-    ] = None,
+    job: Job = None,
+    output: Output = None,
+    json: Json = None,
+    html: Html = None,
     steps: Steps = None,
     ranks: Ranks = None,
-    rules: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="Rules of your own, added to ours.", show_default=False)
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Change a rule's threshold.", show_default=False),
-    ] = None,
-    fail_on: Annotated[
-        FailOn | None, typer.Option(help="Exit with 1 on a finding this severe or worse.", show_default=False)
-    ] = None,
+    rules: RuleFolders = None,
+    set_: Overrides = None,
+    fail_on: FailOn = None,
     workers: Workers = None,
     strict: Strict = False,
     quiet: Quiet = False,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="List every finding and every skipped rule.")
-    ] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Diagnose a slow job from its traces: verdict, JSON and a self-contained HTML report.
 
@@ -99,7 +86,7 @@ def _overrides(pairs: list[str]) -> dict[str, str]:
     return result
 
 
-def _exit_code(diagnosis: Diagnosis, fail_on: FailOn | None, strict: bool) -> int:
+def _exit_code(diagnosis: Diagnosis, fail_on: Severity | None, strict: bool) -> int:
     from diagnose.findings import SEVERITIES
 
     if strict and any(i["status"] == "unusable" for i in diagnosis.inputs):
