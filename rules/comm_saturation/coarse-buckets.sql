@@ -1,6 +1,6 @@
 /*
 title = "One bucket holds most of the gradients"
-severity = "warning"
+severity = "info"
 needs = ["spans", "reductions"]
 needs_values = ["reductions.size_bytes"]
 summary = "{lost_ns} {scope}: one {op} of {size_bytes} carries {bytes_ratio} of the gradient bytes and {exposed_ratio} of it is exposed{bandwidth}"
@@ -22,6 +22,7 @@ sources = [
 min_bytes_ratio = { default = 0.5, doc = "of the step's gradient bytes in one call: most of them" }
 min_exposed_ratio = { default = 0.5, doc = "of that call's time: 'mostly exposed'; a guess, to be fitted" }
 min_share_ratio = { default = 0.05, doc = "of the step, as in unhidden-gradients; a guess, to be fitted" }
+warning_share_ratio = { default = 0.10, doc = "of the step, from which it is a warning, as in comm-share; a guess, to be fitted" }
 bucket_bytes = { default = 26214400, doc = "a usual bucket: DDP's default of 25 MiB; its own tail stays exposed and is not counted as lost" }
 healthy_busbw_bytes_per_s = { default = 2.0e11, doc = "as in unhidden-gradients: 85 % of what A100 NVLink reaches" }
 */
@@ -76,6 +77,7 @@ SELECT
   exposed_ns / dur_ns AS exposed_ratio,
   busbw_bytes_per_s,
   CASE WHEN busbw_bytes_per_s > $healthy_busbw_bytes_per_s THEN '; its bus bandwidth is healthy, so this is no network fault' ELSE '' END AS bandwidth,
+  CASE WHEN lost_ns > $warning_share_ratio * step_ns THEN 'warning' ELSE 'info' END AS severity,
   [rank] AS ranks,
   CASE WHEN matched THEN 1.0 WHEN ranks_count = 1 THEN 0.5 ELSE 0.7 END AS confidence_ratio
 FROM least

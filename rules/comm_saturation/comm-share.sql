@@ -4,7 +4,7 @@ severity = "warning"
 needs = ["spans", "collectives"]
 needs_values = ["spans.dur_ns"]
 decides = true
-summary = "{lost_ns} of {step_ns} {scope} ({share_ratio}) is communication that no compute hides, mostly {main_op}; {counted}"
+summary = "{lost_ns} of {step_ns} {scope} ({share_ratio}) is communication that no compute hides, {main_ratio} of it {main_op}; {counted}"
 why = """
 While a rank only communicates it does no useful work, and this time grows with the number of GPUs while compute per GPU
 does not. Of all communication only the exposed part costs: what runs under compute is free."""
@@ -43,6 +43,7 @@ WITH job AS (  -- one row per rank
 main AS (
   SELECT
     c.op || ' of ' || CASE WHEN c.dim = 'other' THEN 'a group of unnamed dimension' ELSE c.dim END AS main_op,
+    SUM(c.exposed_ns) / NULLIF(SUM(SUM(c.exposed_ns)) OVER (), 0) AS main_ratio,
     COUNT(c.wait_ns) > 0 AS matched
   FROM collectives AS c SEMI JOIN spans AS s ON s.rank = c.rank AND s.step IS NOT DISTINCT FROM c.step
   GROUP BY c.op, c.dim
@@ -66,6 +67,7 @@ SELECT
   exposed_ns / longest_ns AS share_ratio,
   scope,
   COALESCE((SELECT main_op FROM main), 'of unknown operation') AS main_op,
+  (SELECT main_ratio FROM main) AS main_ratio,
   ranks_count,
   CASE
     WHEN matched THEN 'transfer only'

@@ -1,6 +1,6 @@
 /*
 title = "Gradients travel in many small pieces"
-severity = "warning"
+severity = "info"
 needs = ["spans", "reductions"]
 needs_values = ["reductions.size_bytes"]
 summary = "{lost_ns} {scope} in {calls_count} gradient reductions of at most {largest_bytes}: each costs a latency whatever its size"
@@ -20,6 +20,7 @@ sources = [
 max_size_bytes = { default = 1048576, doc = "up to here latency outweighs transfer (sources); also DDP's first bucket" }
 min_calls_count = { default = 32, doc = "such calls per step; a guess, to be fitted" }
 min_share_ratio = { default = 0.03, doc = "of the step; a guess, to be fitted" }
+warning_share_ratio = { default = 0.10, doc = "of the step, from which it is a warning, as in comm-share; a guess, to be fitted" }
 */
 WITH job AS (
   SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(comm_ns) // COUNT(*) AS comm_ns
@@ -59,6 +60,7 @@ SELECT
   calls / spans AS calls_count,
   largest_bytes,
   median_ns,
+  CASE WHEN lost_ns > $warning_share_ratio * step_ns THEN 'warning' ELSE 'info' END AS severity,
   [rank] AS ranks,
   CASE WHEN matched THEN 1.0 WHEN ranks_count = 1 THEN 0.5 ELSE 0.7 END AS confidence_ratio
 FROM least

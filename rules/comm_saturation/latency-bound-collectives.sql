@@ -1,9 +1,9 @@
 /*
 title = "Small collectives cost latency, not bandwidth"
-severity = "warning"
+severity = "info"
 needs = ["spans", "collectives"]
 needs_values = ["collectives.size_bytes"]
-summary = "{lost_ns} {scope} ({share_ratio}) in {calls_count} exposed collectives of at most {largest_bytes}, mostly {main_op}"
+summary = "{lost_ns} {scope} ({share_ratio}) in {calls_count} exposed collectives of at most {largest_bytes}, most often {main_op}"
 why = """
 At a few kilobytes the time of a collective is its latency, which grows with the number of ranks; a faster link does
 not help."""
@@ -22,6 +22,7 @@ sources = [
 max_size_bytes = { default = 131072, doc = "transfer at this size is below a tenth of the latency on 8 x H100 (16 us against 0.5 us)" }
 max_dur_ns = { default = 500_000, doc = "three times the largest latency in the sources; a longer small call waits for someone" }
 min_share_ratio = { default = 0.05, doc = "of the step; a guess, to be fitted" }
+warning_share_ratio = { default = 0.10, doc = "of the step, from which it is a warning, as in comm-share; a guess, to be fitted" }
 */
 WITH job AS (
   SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(comm_ns) // COUNT(*) AS comm_ns
@@ -63,6 +64,7 @@ SELECT
   main_op,
   largest_bytes,
   median_ns,
+  CASE WHEN lost_ns > $warning_share_ratio * step_ns THEN 'warning' ELSE 'info' END AS severity,
   [rank] AS ranks,
   CASE WHEN matched THEN 1.0 WHEN ranks_count = 1 THEN 0.5 ELSE 0.7 END AS confidence_ratio
 FROM least

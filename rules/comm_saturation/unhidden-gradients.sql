@@ -1,6 +1,6 @@
 /*
 title = "Gradient reduction runs with nothing to hide it"
-severity = "warning"
+severity = "info"
 needs = ["spans", "reductions", "collectives", "settings"]
 needs_values = ["spans.dur_ns"]
 summary = "{lost_ns} {scope} ({share_ratio} of the step): {exposed_ratio} of the gradient {op} time is not under compute; {suspect}{bandwidth}"
@@ -27,6 +27,7 @@ sources = [
 [params]
 min_exposed_ratio = { default = 0.5, doc = "of the reduction time: 'mostly exposed'; a guess, to be fitted" }
 min_share_ratio = { default = 0.05, doc = "of the step; above the +3.5 % of arXiv 2205.05198 section 6.3 for no overlap at all at 530B; a guess, to be fitted" }
+warning_share_ratio = { default = 0.10, doc = "of the step, from which it is a warning, as in comm-share; a guess, to be fitted" }
 healthy_busbw_bytes_per_s = { default = 2.0e11, doc = "no fabric at this rate is at fault: 85 % of what A100 NVLink reaches (sources); slower ones are not judged" }
 */
 WITH job AS (
@@ -96,6 +97,7 @@ SELECT
     ELSE 'the recording does not show why'
   END AS suspect,
   CASE WHEN busbw_bytes_per_s > $healthy_busbw_bytes_per_s THEN '; its bus bandwidth is healthy, so this is no network fault' ELSE '' END AS bandwidth,
+  CASE WHEN lost_ns > $warning_share_ratio * step_ns THEN 'warning' ELSE 'info' END AS severity,
   [rank] AS ranks,
   CASE WHEN matched THEN 1.0 WHEN ranks_count = 1 THEN 0.5 ELSE 0.7 END AS confidence_ratio
 FROM least, one_queue

@@ -4,7 +4,7 @@ severity = "warning"
 needs = ["spans", "idle", "kernels", "profiler_cost"]
 needs_values = ["kernels.launch_ns"]
 decides = true
-summary = "rank {rank}: idle {lost_ns} of {step_ns} {scope} ({share_ratio}) because the next kernel was launched late, mostly under {host}; {kernels_count} kernels of {median_ns} median{distortion}"
+summary = "rank {rank}: idle {lost_ns} of {step_ns} {scope} ({share_ratio}) because the next kernel was launched late, {host_ratio} of it before {host}; {kernels_count} kernels of {median_ns} median{distortion}"
 why = """
 A kernel of a few microseconds ends before Python and the launch path have issued the next: the GPU runs at the host's
 speed, and more or faster GPUs change nothing."""
@@ -41,7 +41,11 @@ worst AS (
   LIMIT 1
 ),
 blamed AS (
-  SELECT COALESCE(i.host, i.module) AS host, ANY_VALUE(i.source) AS source, ANY_VALUE(i.before) AS before
+  SELECT
+    COALESCE(i.host, i.module) AS host,
+    SUM(i.dur_ns) / SUM(SUM(i.dur_ns)) OVER () AS ratio,
+    MODE(i.source) AS source,
+    MODE(i.before) AS before
   FROM idle AS i
   SEMI JOIN spans AS s ON s.rank = i.rank AND s.step IS NOT DISTINCT FROM i.step
   WHERE i.cause = 'launch' AND i.rank = (SELECT rank FROM worst)
@@ -66,6 +70,7 @@ SELECT
   rank,
   [rank] AS ranks,
   COALESCE((SELECT host FROM blamed), 'no recorded operator') AS host,
+  (SELECT ratio FROM blamed) AS host_ratio,
   (SELECT source FROM blamed) AS source,
   (SELECT before FROM blamed) AS before,
   kernels // spans AS kernels_count,

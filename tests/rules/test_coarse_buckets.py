@@ -48,3 +48,13 @@ def test_a_call_of_one_usual_bucket_is_fine() -> None:
 
 def test_no_answer_without_sizes() -> None:
     assert outcome("coarse-buckets", job(call("all_reduce", 20 * MS))).status == "skipped"
+
+
+def test_a_warning_above_a_tenth_of_the_step() -> None:
+    call_ns = 100 * MS // 9
+    half = tables(
+        spans=spans(step(compute_ns=90 * MS, comm_ns=10 * MS)),
+        collectives=[call("all_reduce", 2 * call_ns, size_bytes=250 * MIB)],
+    )
+    assert finding("coarse-buckets", half).severity == "info"
+    assert finding("coarse-buckets", fires()).severity == "warning"

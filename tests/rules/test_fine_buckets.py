@@ -38,3 +38,8 @@ def test_quiet_with_usual_buckets() -> None:
 
 def test_no_answer_without_sizes() -> None:
     assert outcome("fine-buckets", job(100, size_bytes=None)).status == "skipped"
+
+
+def test_a_warning_above_a_tenth_of_the_step() -> None:
+    assert finding("fine-buckets", job(100)).severity == "info"
+    assert finding("fine-buckets", job(100, dur_ns=MS // 10 + 1, exposed_ns=10 * MS + 100)).severity == "warning"

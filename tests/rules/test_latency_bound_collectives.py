@@ -42,3 +42,9 @@ def test_quiet_when_hidden() -> None:
 
 def test_no_answer_without_sizes() -> None:
     assert outcome("latency-bound-collectives", job(80, size_bytes=None)).status == "skipped"
+
+
+def test_a_warning_above_a_tenth_of_the_step() -> None:
+    assert finding("latency-bound-collectives", job(100)).severity == "info"
+    wide = tables(spans=spans(step(compute_ns=89 * MS, comm_ns=11 * MS)))["spans"]
+    assert finding("latency-bound-collectives", job(101) | {"spans": wide}).severity == "warning"

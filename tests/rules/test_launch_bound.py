@@ -44,6 +44,7 @@ def fires() -> Tables:
 def test_fires_with_the_operator_and_the_size_of_kernels() -> None:
     found = finding("launch-bound", fires())
     assert (found.lost_ns, found.ranks, found.evidence["kernels_count"]) == (30 * MS, (0,), 40)
+    assert "100.0 % of it before aten::mul" in found.summary
     assert (found.evidence["host"], found.evidence["source"], found.evidence["median_ns"]) == (
         "aten::mul",
         "train.py:10",

@@ -114,3 +114,8 @@ def test_overlapping_calls_cost_no_more_than_the_exposed_part() -> None:
 
 def test_no_more_is_lost_than_compute_could_hide() -> None:
     assert finding("unhidden-gradients", job(reduction(90 * MS), exposed_ns=90 * MS)).lost_ns == 10 * MS
+
+
+def test_a_warning_above_a_tenth_of_the_step() -> None:
+    assert finding("unhidden-gradients", job(reduction(10 * MS), exposed_ns=10 * MS)).severity == "info"
+    assert finding("unhidden-gradients", job(reduction(10 * MS + 1), exposed_ns=10 * MS + 1)).severity == "warning"
