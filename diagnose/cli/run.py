@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = Path("diagnose-report")
 
 
-def command(  # noqa: PLR0913  (one parameter per option)
+def command(  # noqa: PLR0913, PLR0917  (one parameter per option)
     paths: Paths,
     job: Job = None,
     output: Output = None,
