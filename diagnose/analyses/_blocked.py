@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses import _intervals as iv
-from diagnose.analyses._columns import Flags, Ints, integers, take
+from diagnose.analyses._columns import Flags, Ints, encode, flags, integers, place, take
 from diagnose.analyses._partition import of_class
 from diagnose.analyses._work import NEVER
 
@@ -60,18 +60,12 @@ def blocked_by(comm: pa.Table, exposed_ns: Ints, kernels: pa.Table, step_end: In
 
 def _on_compute_stream(comm: pa.Table, compute: pa.Table) -> Flags:
     """Rows on the stream that carries most compute time of their device."""
-    lengths = integers(compute["dur_ns"]).astype(float)
-    lanes, lane = _lanes(compute)
-    if not len(lanes):
+    devices, device = encode(compute["device"])
+    streams, stream = encode(compute["stream"])
+    if not len(streams):
         return np.zeros(comm.num_rows, bool)
-    main = lanes[np.argmax(np.bincount(lane, weights=lengths))]
-    device, stream = integers(comm["device"], -1), integers(comm["stream"], -1)
-    same: Flags = (device == main[0]) & (stream == main[1]) & (stream >= 0)
+    pair = (stream + 1) * (len(devices) + 1) + device + 1
+    main = int(np.argmax(np.bincount(pair, weights=integers(compute["dur_ns"]).astype(float))))
+    of_comm = (place(streams, comm["stream"]) + 1) * (len(devices) + 1) + place(devices, comm["device"]) + 1
+    same: Flags = (of_comm == main) & flags(comm["stream"].is_valid())
     return same
-
-
-def _lanes(table: pa.Table) -> tuple[Ints, Ints]:
-    """(distinct (device, stream) pairs, index per row)."""
-    pairs = np.stack((integers(table["device"], -1), integers(table["stream"], -1)), axis=1)
-    distinct, index = np.unique(pairs, axis=0, return_inverse=True)
-    return distinct, index.reshape(-1)

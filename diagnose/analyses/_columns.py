@@ -80,6 +80,13 @@ def label(texts: list[str], index: Ints) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(indices, mask=indices < 0), coded.dictionary)
 
 
+def dense(index: Ints, size: int) -> tuple[Ints, Ints]:
+    """Codes in use, ascending, and the place of each row's code among them; codes lie in 0..size - 1."""
+    present = np.zeros(size, dtype=bool)
+    present[index] = True
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[index]
+
+
 def take(values: NDArray[np.integer[Any]], index: Ints, absent: int) -> Ints:
     """values[index], `absent` where the index is negative."""
     result = np.full(len(index), absent, dtype=np.int64)

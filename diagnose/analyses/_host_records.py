@@ -129,8 +129,9 @@ class HostRecords:
         within = ranges.innermost(self._thread[rows], self._start[rows])
         alone = -1 - np.arange(len(rows), dtype=np.int64)
         numbered = (self._key[rows] >= 0) & (self.op[rows] != code("p2p"))
-        key = np.where(within >= 0, 0, np.where(numbered, self._key[rows], alone))
-        bundle = np.unique(np.stack((within, key), axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+        after_ranges = int(within.max(initial=-1)) + 1
+        key = np.where(within >= 0, within, np.where(numbered, after_ranges + self._key[rows], alone))
+        bundle = np.unique(key, return_inverse=True)[1].astype(np.int64)
         count = int(bundle.max(initial=-1)) + 1
         self.bundle = np.full(calls.num_rows, -1, np.int64)
         self.bundle[rows] = bundle

@@ -119,7 +119,8 @@ def split_at(intervals: Int, moments: npt.ArrayLike) -> Int:
     """The set cut at every moment inside it: sorted and disjoint, but pieces may touch (not a set any more)."""
     if not len(intervals):
         return EMPTY
-    when = np.unique(np.asarray(moments, np.int64))
+    when = np.sort(np.asarray(moments, np.int64))
+    when = when[np.append(True, when[1:] > when[:-1])[: when.size]]
     inside = index_at(intervals, when)
     when = when[(inside >= 0) & (when > intervals[np.maximum(inside, 0), 0])]
     starts = np.sort(np.concatenate((intervals[:, 0], when)))

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from diagnose.analyses import _intervals as iv
 from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers
-from diagnose.schema import COMM_DIMS, COMM_PARTS, PARTS
+from diagnose.schema import COMM_DIMS, COMM_PARTS, IDLE_CAUSES, PARTS
 
 
 class Comm(NamedTuple):
@@ -76,9 +76,10 @@ def partition(kernels: pa.Table, idle: pa.Table, collectives: pa.Table) -> dict[
     sets["copy"] = busy_set(kernels, of_class(kernels, "copy"))
     start = integers(idle["ts_ns"])
     end = start + integers(idle["dur_ns"])
-    cause = np.array(dictionary(idle["cause"]), object)[codes(idle["cause"])]
-    for part in PARTS[PARTS.index("copy") + 1 :]:
-        sets[part] = iv.union(start[cause == part], end[cause == part])
+    names, cause = dictionary(idle["cause"]), codes(idle["cause"])
+    for part in IDLE_CAUSES:
+        mine = cause == (names.index(part) if part in names else -2)
+        sets[part] = iv.union(start[mine], end[mine])
     return dict(zip(PARTS, iv.layers([sets[part] for part in PARTS]), strict=True))
 
 

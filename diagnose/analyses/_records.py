@@ -87,8 +87,9 @@ def _from_ranges(
     said = np.array([code(operation(n)) if n.startswith((*_RANGES, *_OPERATORS)) else 0 for n in names], np.int64)
 
     def rows_of(kind: str, prefixes: tuple[str, ...]) -> Ints:
-        rows = of_kind(events, kind)
-        return rows[np.array([n.startswith(prefixes) for n in names], bool)[name[rows]]]
+        rows: Ints = of_kind(events, kind)
+        wanted = np.array([n.startswith(prefixes) for n in names], bool)
+        return np.compress(wanted[name[rows]], rows)
 
     def fill(left: Ints, found: Ints, source: str) -> None:
         stated = take(said[name], found, 0)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnose.analyses._columns import Flags, Ints, codes, dictionary, encode, flags, integers, take
+from diagnose.analyses._columns import Flags, Ints, codes, dense, dictionary, encode, flags, integers, take
 from diagnose.schema import DEVICE_WORK_KINDS
 
 NEVER = np.iinfo(np.int64).min
@@ -89,9 +89,9 @@ def _lanes(events: pa.Table, rows: Ints) -> Ints:
         return np.zeros(0, np.int64)
     part = events.select(["device", "stream"]).take(rows)
     devices, device = encode(part["device"])
-    _, stream = encode(part["stream"])
-    lane: Ints = np.unique((stream + 1) * (len(devices) + 1) + device + 1, return_inverse=True)[1].astype(np.int64)
-    return lane
+    streams, stream = encode(part["stream"])
+    pair = (stream + 1) * (len(devices) + 1) + device + 1
+    return dense(pair, (len(streams) + 1) * (len(devices) + 1))[1]
 
 
 def _launches(events: pa.Table, rows: Ints, ends: Ints) -> Ints:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.analyses import _intervals as iv
-from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers, label, take
+from diagnose.analyses._columns import Flags, Ints, codes, dense, dictionary, integers, label, take
 from diagnose.analyses._host_causes import HostCauses, Ranges, host_causes
 from diagnose.analyses._nesting import Nesting
 from diagnose.analyses._work import LINKED_SHARE, NEVER, by_rank, of_kind
@@ -183,10 +183,9 @@ def _blamed(
     late = np.flatnonzero(cause == IDLE_CAUSES.index("launch"))
     op = take(codes(kernels["op"]), following[late], -1)
     result[late] = np.where(op >= 0, op + len(names), -1)
-    used, place = np.unique(result, return_inverse=True)
     texts = [*names, *ops]
-    known = place - int((used < 0).any())
-    return label([texts[i] for i in used.tolist() if i >= 0], np.where(result < 0, -1, known).astype(np.int64))
+    used, place = dense(np.where(result < 0, len(texts), result), len(texts) + 1)
+    return label([texts[i] for i in used.tolist() if i < len(texts)], np.where(result < 0, -1, place))
 
 
 def _of_following(kernels: pa.Table, column: str, following: Ints) -> pa.Array:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from diagnose.analyses._classes import classified
 from diagnose.analyses._classify import CLASSES, UserPatterns, user_patterns
-from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers, label, lookup, take
+from diagnose.analyses._columns import Flags, Ints, codes, dense, dictionary, integers, label, lookup, take
 from diagnose.analyses._host import HostStack
 from diagnose.analyses._host_work import host_category, host_work
 from diagnose.analyses._impossible import impossible
@@ -136,8 +136,8 @@ def _nullable(values: Ints) -> np.ma.MaskedArray:
 
 def _compact(texts: list[str], index: Ints) -> pa.Array:
     """LABEL column that holds only the texts in use."""
-    used, place = np.unique(index, return_inverse=True)
-    return label([texts[i] for i in used.tolist()], place.astype(np.int64))
+    used, place = dense(index, len(texts))
+    return label([texts[i] for i in used.tolist()], place)
 
 
 def _graph_launched(events: pa.Table, work: Work, device_args: pa.Table) -> Flags:
@@ -179,7 +179,7 @@ def _host_rows(rank: int, events: pa.Table, steps: pa.Table, op_args: pa.Table) 
     valid = steps.filter(pc.is_valid(steps["ts_ns"])).sort_by("ts_ns")
     ts = integers(valid["ts_ns"])
     step = take(integers(valid["step"]), _holder(work.start, ts, ts + integers(valid["dur_ns"])), NEVER)
-    used, place = np.unique(name, return_inverse=True)
+    used, place = dense(name, len(names))
     category = [host_category(names[i]) for i in used.tolist()]
     length = work.end - work.start
     return SCHEMA.build(
@@ -189,7 +189,7 @@ def _host_rows(rank: int, events: pa.Table, steps: pa.Table, op_args: pa.Table) 
             "step": _nullable(step),
             "name": _compact(names, name),
             "class": label(list(CLASSES), np.where(work.comm, CLASSES.index("comm"), CLASSES.index("compute"))),
-            "category": label(category, place.astype(np.int64)),
+            "category": label(category, place),
             "ts_ns": work.start,
             "dur_ns": length,
             "recorded_ns": length,
