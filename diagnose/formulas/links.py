@@ -2,10 +2,10 @@
 
     t = latency + x + 2*sqrt(chunk * x),   x = size * busbw factor / bandwidth
 
-The last term is the optimum of chunked pipelining: with chunks of c bytes a ring of n steps pays its fill (steps * c) and
-a fixed cost per chunk (x / c); the best c costs twice the geometric mean. It is why bus bandwidth saturates slowly.
-All constants are NCCL's own (src/graph/tuning.cc: base and per-hop latencies, per-link NVLink bandwidth, NVLS efficiency),
-none is fitted. It does not include waiting for late ranks, congestion, or a slow NIC.
+The last term is the optimum of chunked pipelining: with chunks of c bytes a ring of n steps pays its fill (steps *
+c) and a fixed cost per chunk (x / c); the best c costs twice the geometric mean. It is why bus bandwidth saturates
+slowly. All constants are NCCL's own (src/graph/tuning.cc: base and per-hop latencies, per-link NVLink bandwidth,
+NVLS efficiency), none is fitted. It does not include waiting for late ranks, congestion, or a slow NIC.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def _pipelined_s(transfer: float, latency: float, chunk: float) -> float:
 
 
 def _other_all_reduce(size: float, place: Placement, fabric: Fabric) -> list[float]:
-    """In-switch reduction inside a domain; tree over two domains, where every byte crosses the network once each way."""
+    """In-switch reduction inside a domain; tree over two domains, where every byte crosses the network once each
+    way."""
     n, domains = place.ranks, place.domains
     sharp = NVLS_EFFICIENCY.get(fabric.generation, 0.0) if place.per_domain >= SHARP_MIN_RANKS else 0.0
     inside = fabric.intra_bytes_per_s * sharp * place.per_domain / (place.per_domain + 1) if sharp else 0.0

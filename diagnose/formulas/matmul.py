@@ -1,9 +1,9 @@
 """How long a matrix multiplication takes on a healthy device: its best rate, cut by tiles that do not fill the device.
 
 A product is computed in tiles, one per streaming multiprocessor at a time; the last wave of tiles is rarely full, edges
-are padded, and each tile pays a prologue and an epilogue. Memory traffic bounds thin products. The best rate of a device
-is measured (MAMF), not its peak. Rows that are not aligned to 16 bytes fall back to the vector units (NVIDIA, Matrix
-Multiplication Background: tensor cores need 16-byte alignment to be efficient).
+are padded, and each tile pays a prologue and an epilogue. Memory traffic bounds thin products. The best rate of a
+device is measured (MAMF), not its peak. Rows that are not aligned to 16 bytes fall back to the vector units (NVIDIA,
+Matrix Multiplication Background: tensor cores need 16-byte alignment to be efficient).
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ GAP_S = 2e-6
 
 
 def matmul_s(
-    shape: tuple[int, int, int], rate: float, sms: int, hbm: float, element_bytes: float = 2.0, batch: int = 1, *, overlapped_store: bool = False,
+    shape: tuple[int, int, int],
+    rate: float,
+    sms: int,
+    hbm: float,
+    element_bytes: float = 2.0,
+    batch: int = 1,
+    *,
+    overlapped_store: bool = False,
 ) -> float:
     """Seconds of `batch` products (m x k) x (k x n), shape = (m, n, k); rate in FLOP/s, hbm in bytes/s.
 

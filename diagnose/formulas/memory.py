@@ -1,9 +1,9 @@
 """Bytes that training keeps on a GPU: per parameter, per layer and micro-batch, and how sharding divides them.
 
-It covers what formulas can: weights, gradients, optimizer state and stored activations. Allocator fragmentation, the CUDA
-context and communicators are measured, never derived. Sources: Rajbhandari et al. 2020 (ZeRO: 16 = 2 + 2 + 12 bytes),
-Megatron-LM dist_optimizer.md (18 with fp32 main gradients), DeepSpeed zero/stage*.py estimators, Korthikanti et al. 2022
-equations 1 to 6 (activations).
+It covers what formulas can: weights, gradients, optimizer state and stored activations. Allocator fragmentation, the
+CUDA context and communicators are measured, never derived.
+Sources: Rajbhandari et al. 2020 (ZeRO: 16 = 2 + 2 + 12 bytes), Megatron-LM dist_optimizer.md (18 with fp32 main gradients), DeepSpeed zero/stage*.py estimators, Korthikanti et al.
+2022 equations 1 to 6 (activations).
 """
 
 from __future__ import annotations
@@ -41,9 +41,12 @@ def state_bytes(precision: str, grad_dtype: str, optimizer: str, accumulator_byt
 
 
 def shard(state: StateBytes, zero: int, ranks: int) -> StateBytes:
-    """What one of `ranks` data parallel ranks holds per parameter: 1 divides the optimizer, 2 gradients too, 3 weights too.
+    """What one of `ranks` data parallel ranks holds per parameter.
 
-    >>> s = state_bytes("bf16", "bf16", "adam"); round(7.5 * shard(s, 1, 64).total, 2), round(7.5 * shard(s, 3, 64).total, 2)
+    Stage 1 divides the optimizer, 2 the gradients too, 3 the weights too.
+
+    >>> s = state_bytes("bf16", "bf16", "adam")
+    >>> round(7.5 * shard(s, 1, 64).total, 2), round(7.5 * shard(s, 3, 64).total, 2)
     (31.41, 1.88)
     """
     return StateBytes(
@@ -72,7 +75,8 @@ def mlp_activation_bytes(tokens: float, hidden: float, ffn: float, gated: bool, 
 def gpt_activation_bytes(
     seq_len: int, batch: int, hidden: int, heads: int, tp: int = 1, sp: bool = False, recompute: str = "none"
 ) -> float:
-    """One layer of a GPT with dropout, GELU and f = 4h (Korthikanti eq. 1, 2, 4, 6; `selective` also fits flash attention).
+    """One layer of a GPT with dropout, GELU and f = 4h (Korthikanti eq. 1, 2, 4, 6; `selective` also fits flash
+    attention).
 
     >>> gpt_activation_bytes(2048, 1, 1024, 16) == 2048 * 1024 * (34 + 5 * 16 * 2048 / 1024)
     True

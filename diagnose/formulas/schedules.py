@@ -1,15 +1,16 @@
 """Pipeline schedules: the idle share they leave, and how many micro-batches' activations they keep.
 
-p stages, m micro-batches, v chunks per stage (1 = plain). A bubble of (p-1)/m is relative to the ideal compute time, and
+p stages, m micro-batches, v chunks per stage (1 = plain). A bubble of (p-1)/m is relative to ideal compute time, and
 (p-1)/(m+p-1) to the step; at m = p it is half the step, not nothing. 1F1B has GPipe's bubble and less memory.
-Sources: Narayanan et al. 2021 section 2.2 (interleaving divides by v), Korthikanti et al. 2022 section 4.2.3 (its memory),
-zero-bubble schedules: sail-sg/zero-bubble-pipeline-parallelism README, DualPipe: DeepSeek-V3 report Table 2.
+Sources: Narayanan et al. 2021 section 2.2 (interleaving divides by v), Korthikanti et al. 2022 section 4.2.3 (its
+memory), zero-bubble schedules: sail-sg/zero-bubble-pipeline-parallelism README, DualPipe: DeepSeek-V3 report Table 2.
 """
 
 from __future__ import annotations
 
 ZERO_BUBBLE_SHARE = {"gpipe": 1.0, "1f1b": 1.0, "interleaved": 1.0, "zb1p": 1 / 3, "zbv": 0.0, "dualpipe": 1 / 6}
-"""Share of the plain bubble that remains when forward, input and weight gradient take equal time (DualPipe at large p)."""
+"""Share of the plain bubble that remains when forward, input and weight gradient take equal time (DualPipe at
+large p)."""
 
 
 def bubble_of_compute_ratio(stages: int, microbatches: int, chunks: int = 1, schedule: str = "1f1b") -> float:

@@ -17,9 +17,7 @@ def latent_attention_parameters(
     hidden: int, heads: int, head_dim: int, q_lora: int, kv_lora: int, rope_dim: int
 ) -> int:
     """Multi-head latent attention (DeepSeek): low-rank query and key/value, rotary part apart, norms included."""
-    query = (
-        q_lora * (hidden + heads * (head_dim + rope_dim) + 1) if q_lora else hidden * heads * (head_dim + rope_dim)
-    )
+    query = q_lora * (hidden + heads * (head_dim + rope_dim) + 1) if q_lora else hidden * heads * (head_dim + rope_dim)
     return query + kv_lora * (hidden + 2 * heads * head_dim + 1) + hidden * rope_dim + heads * head_dim * hidden
 
 
@@ -35,15 +33,9 @@ def attention_flop_per_token(seq_len: int, heads: int, head_dim: int, causal: bo
 
 def megatron_model_flop(batch: int, layers: int, seq_len: int, hidden: int, vocab: int) -> float:
     """Model FLOPs of one step of a GPT with f = 4h, forward and backward, attention not halved (Korthikanti eq. 7)."""
-    return (
-        72.0 * batch * layers * seq_len * hidden**2
-        * (1 + seq_len / (6 * hidden) + vocab / (12 * hidden * layers))
-    )
+    return 72.0 * batch * layers * seq_len * hidden**2 * (1 + seq_len / (6 * hidden) + vocab / (12 * hidden * layers))
 
 
 def megatron_recomputed_flop(batch: int, layers: int, seq_len: int, hidden: int, vocab: int) -> float:
     """Hardware FLOPs of one step with full recompute (Narayanan eq. 3): 4/3 of the model FLOPs but for the head."""
-    return (
-        96.0 * batch * layers * seq_len * hidden**2
-        * (1 + seq_len / (6 * hidden) + vocab / (16 * layers * hidden))
-    )
+    return 96.0 * batch * layers * seq_len * hidden**2 * (1 + seq_len / (6 * hidden) + vocab / (16 * layers * hidden))

@@ -2,9 +2,10 @@
 
 A single step time cannot tell slow products from slow links. So every kind of time has a prior spread, and the residual
 is given to the kinds in proportion to spread^2 * their share of the step (the smallest correction that explains the
-measurement: one Gauss-Newton step per iteration of a maximum a posteriori estimate). A communication-bound run therefore
-corrects communication, a compute-bound one compute. What stays beyond the bounds is carried as one ratio on the step.
-Memory in the same way: the residual is shared by activations (relative spread) and buffers and cache (absolute spread).
+measurement: one Gauss-Newton step per iteration of a maximum a posteriori estimate). A communication-bound run
+therefore corrects communication, a compute-bound one compute. What stays beyond the bounds is carried as one ratio
+on the step. Memory in the same way: the residual is shared by activations (relative spread) and buffers and cache
+(absolute spread).
 """
 
 from __future__ import annotations
@@ -31,19 +32,24 @@ SPREAD = {
     "host": 0.50,
     "optimizer": 0.40,
 }
-"""Prior spread (standard deviation of the logarithm) of each kind: products are predictable, networks and hosts are not."""
+"""Prior spread (standard deviation of the logarithm) of each kind: products are predictable, networks and hosts
+are not."""
 BOUND = 2.0
 """A factor stays within this many spreads of 1; the rest of the residual becomes the step ratio."""
 ROW_SPREAD = 0.07
-"""How far any one layout is from a model of its machine: the accuracy peers publish (Calculon 4 to 9 %, Primus under 10 %,
-vTrain 8 to 15 %). A run is believed to prior^2 / (prior^2 + ROW_SPREAD^2)."""
+"""How far any one layout is from a model of its machine: the accuracy peers publish (Calculon 4 to 9 %, Primus under
+10 %, vTrain 8 to 15 %). A run is believed to prior^2 / (prior^2 + ROW_SPREAD^2)."""
 MEASURES = ("step_ns", "tokens_per_s_per_gpu", "mfu_ratio", "memory_bytes")
 
 
 def calibrate(job: Job, measured: Mapping[str, float]) -> Calibration:
     """The correction that one measured run of `job` implies: any of MEASURES. UsageError on none or on nonsense."""
     given = {key: float(value) for key, value in measured.items() if value is not None}
-    if not given or set(given) - set(MEASURES) or any(value <= 0 or not math.isfinite(value) for value in given.values()):
+    if (
+        not given
+        or set(given) - set(MEASURES)
+        or any(value <= 0 or not math.isfinite(value) for value in given.values())
+    ):
         raise UsageError(f"calibration: found {dict(measured)}; expected positive values of {', '.join(MEASURES)}")
     calibration = Calibration()
     seconds = _measured_step_s(job, given)

@@ -1,10 +1,10 @@
 """What a device can do for a plan: achieved rates, memory, links. Not what its data sheet promises.
 
-Columns: dense 16-bit and 8-bit tensor peak, best matrix multiplication found on the device (MAMF: the maximum achievable
-matmul FLOP/s over shapes, stas00/ml-engineering compute/accelerator), memory and its bandwidth, one-way scale-up bandwidth
-per GPU, size of the fast domain, usual NIC per GPU, streaming multiprocessors, the vector (non-tensor) fp32 peak that
-misaligned matrices fall back to (vendor data sheets), and the usable ring bandwidth (NCCL src/graph/tuning.cc: NVLink
-20, 20.6 and 40.1 GB/s a link from Ampere, Hopper and Blackwell).
+Columns: dense 16-bit and 8-bit tensor peak, best matrix multiplication found on the device (MAMF: the maximum
+achievable matmul FLOP/s over shapes, stas00/ml-engineering compute/accelerator), memory and its bandwidth, one-way
+scale-up bandwidth per GPU, size of the fast domain, usual NIC per GPU, streaming multiprocessors, the vector
+(non-tensor) fp32 peak that misaligned matrices fall back to (vendor data sheets), and the usable ring bandwidth
+(NCCL src/graph/tuning.cc: NVLink 20, 20.6 and 40.1 GB/s a link from Ampere, Hopper and Blackwell).
 The 500 W H100 with 96 GB runs at (500 / 700)^(1/3) of the measured clock: dynamic power goes with its cube.
 A rate that was not measured is taken as MAMF_SHARE of the peak, the median of the measured parts.
 """
@@ -12,6 +12,7 @@ A rate that was not measured is taken as MAMF_SHARE of the peak, the median of t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 MAMF_SHARE = 0.76
 """Median of MAMF / peak over the parts measured in stas00/ml-engineering (16-bit and 8-bit)."""
@@ -80,8 +81,10 @@ def device_names() -> tuple[str, ...]:
     return tuple(_ROWS)
 
 
+@lru_cache(maxsize=1024)
 def find_device(name: str) -> Device | None:
-    """The part a user's or a runtime's name means (`NVIDIA H100 80GB HBM3`, `h100`, `A100-SXM4-40GB`); None if unknown."""
+    """The part a user's or a runtime's name means (`NVIDIA H100 80GB HBM3`, `h100`, `A100-SXM4-40GB`); None if
+    unknown."""
     words = name.upper().replace("NVIDIA", "").replace(" ", "-").replace("_", "-").strip("-")
     family = next((f for f in _families() if f in words), None)
     if family is None:

@@ -1,9 +1,10 @@
 """The job a plan is made for: model, training recipe, layout, cluster and what the search may change.
 
-The keys are those of `job.toml`. Every key is optional; a value that is not given is derived from others or taken from a
-documented default, and the default is listed in `Job.assumed`, so that nothing is assumed in silence.
+The keys are those of `job.toml`. Every key is optional; a value that is not given is derived from others or taken
+from a documented default, and the default is listed in `Job.assumed`, so that nothing is assumed in silence.
 It does not mean that the job can run: legality and memory are judged in `feasibility`.
-World-size identities: N = tp*cp*pp*dp = etp*ep*pp*edp (EP folds into dp*cp*tp); global batch = dp*micro_batch*microbatches.
+World-size identities: N = tp*cp*pp*dp = etp*ep*pp*edp (EP folds into dp*cp*tp);
+global batch = dp*micro_batch*microbatches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Device time of one transformer layer for one micro-batch on one GPU: matrix products, attention, element-wise kernels.
+"""Device time of one transformer layer for one micro-batch on one GPU: matrix products, attention, element-wise
+kernels.
 
 Forward and backward are kept apart, and what a recompute runs again is a part of the forward. It does not include
 communication, waiting or the host. Method: every product of the layer at its own shape (formulas.matmul), attention at
@@ -22,8 +23,9 @@ ATTENTION_SHARE = {
     "flash3": {80: 0.60, 90: 0.60, 100: 0.40},
     "cudnn": {80: 0.60, 90: 0.60, 100: 0.55},
 }
-"""Forward and backward rate / 16-bit peak at long sequences. FlashAttention-2 paper (A100: version 1 25 to 40 %, version 2
-up to 64 %), FlashAttention-3 paper (H100: version 2 35 %, version 3 up to 75 % forward), FlashAttention-4 (B200: cuDNN)."""
+"""Forward and backward rate / 16-bit peak at long sequences. FlashAttention-2 paper (A100: version 1 25 to 40 %,
+version 2 up to 64 %), FlashAttention-3 paper (H100: version 2 35 %, version 3 up to 75 % forward), FlashAttention-4
+(B200: cuDNN)."""
 SHORT_SEQUENCE = 512
 """Sequence length at which flash attention reaches half its rate (FlashAttention-2, figure 4)."""
 BACKWARD_ATTENTION = 2.5
@@ -43,7 +45,8 @@ class Phase(NamedTuple):
 
 
 class LayerTime(NamedTuple):
-    """One layer and micro-batch. `again` is what recompute runs a second time, `kernels_count` what the host launches."""
+    """One layer and micro-batch. `again` is what recompute runs a second time, `kernels_count` what the host
+    launches."""
 
     forward: Phase
     backward: Phase
@@ -126,8 +129,9 @@ def _kernels(moe: bool, full_recompute: bool) -> float:
 DENSE_KERNELS = 60
 """About 20 forward and 40 backward: 6 products, attention, norms, residuals, activation, rotary and their gradients."""
 MOE_KERNELS = 700
-"""Router, permutation, dispatch, grouped products and combine launch many times more, and read counts back: 7 ms a layer
-and micro-batch without CUDA graphs (Megatron-Bridge moe-comm-overlap: Qwen3-30B on 16 H100, 20.99 s / 64 / 48)."""
+"""Router, permutation, dispatch, grouped products and combine launch many times more, and read counts back: 7 ms a
+layer and micro-batch without CUDA graphs (Megatron-Bridge moe-comm-overlap: Qwen3-30B on 16 H100, 20.99 s / 64 /
+48)."""
 EARLY_STOP = ("fsdp", "torchtitan")
 """Frameworks whose full recompute is torch.utils.checkpoint(use_reentrant=False)."""
 
@@ -142,7 +146,8 @@ def head_time(job: Job, device: Device) -> Phase:
 
 
 SUSTAINED_RATIO = 0.85
-"""Products in training against the best product found alone: power limits and shapes (planner fallback: MAMF x 0.85)."""
+"""Products in training against the best product found alone: power limits and shapes (planner fallback: MAMF x
+0.85)."""
 LOGIT_BYTES = 24
 """Traffic per logit: 16-bit written and read, fp32 copy, soft-max and its gradient, both ways."""
 
@@ -151,11 +156,11 @@ def _product(shape: tuple[int, int, int], device: Device, bits: int, count: int)
     """Forward, and backward (input and weight gradient: the same product with its dimensions exchanged)."""
     m, n, k = shape
     rate, width = SUSTAINED_RATIO * device.matmul_flop_per_s(bits), max(bits, 8) / 8
-    rate *= 1.01 if device.generation >= 90 else 1.06  # MAMF holds its own prologue and store, at inner 13,000 and 5,000
+    rate *= (
+        1.01 if device.generation >= 90 else 1.06
+    )  # MAMF holds its own prologue and store, at inner 13,000 and 5,000
     ahead, of_input, of_weight = (
-        matmul_s(
-            dims, rate, device.sms, device.hbm_bytes_per_s, width, count, overlapped_store=device.generation >= 90
-        )
+        matmul_s(dims, rate, device.sms, device.hbm_bytes_per_s, width, count, overlapped_store=device.generation >= 90)
         for dims in ((m, n, k), (m, k, n), (k, n, m))
     )
     return ahead, of_input + of_weight
@@ -249,7 +254,8 @@ def _forward_bytes(
 def _again(recipe: Recipe, forward: Phase, mlp_forward: float, last: float) -> Phase:
     """What recompute adds to the backward pass: the whole forward, or that of the named modules.
 
-    PyTorch's non-reentrant checkpoint stops early: the last product's output is saved by nobody, so it is not run again.
+    PyTorch's non-reentrant checkpoint stops early: the last product's output is saved by nobody, so it is not run
+    again.
     """
     if "full" in recipe.recompute:
         return forward._replace(matmul_s=forward.matmul_s - (last if recipe.early_stop else 0.0))

@@ -62,7 +62,8 @@ def _accumulator_bytes(job: Job) -> float:
 
 
 def _states(job: Job, weights: StageParameters) -> tuple[float, float, float]:
-    """Weights, gradients and optimizer bytes of one rank after sharding; frozen weights have neither of the last two."""
+    """Weights, gradients and optimizer bytes of one rank after sharding; frozen weights have neither of the last
+    two."""
     train, layout = job.train, job.layout
     full = state_bytes(
         train.precision, train.grad_dtype, train.optimizer.replace("adamw", "adam"), _accumulator_bytes(job)
@@ -149,11 +150,12 @@ def non_torch_bytes(job: Job) -> float:
 
 
 def _comm_buffers(job: Job, weights: StageParameters) -> float:
-    """Communicators, context, and gathered units: two layers of 16-bit weights under FSDP, everything with a pipeline."""
+    """Communicators, context, and gathered units: two layers of 16-bit weights under FSDP, everything with a
+    pipeline."""
     layout, train = job.layout, job.train
     buffers = non_torch_bytes(job)
     if train.zero >= 2 and job.search.framework in ("fsdp", "torchtitan", "deepspeed"):
-        layers = max(1, max(layers_per_stage(job)))
+        layers = max(1, *layers_per_stage(job))
         held = (weights.dense + weights.experts) * 2
         if layout.pp > 1:  # weights stay gathered and gradients unsharded between micro-batches
             buffers += held + (weights.dense + weights.experts) * 4

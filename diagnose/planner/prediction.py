@@ -24,14 +24,14 @@ UNMEASURED_STEP_RATIO = 0.30
 class Calibration:
     """What one measured run changes: factors on kinds of time, a last ratio, and the two memory terms formulas lack."""
 
-    factors: Factors = Factors()
+    factors: Factors = field(default_factory=Factors)
     step_ratio: float = 1.0
-    memory: MemoryBelief = MemoryBelief()
+    memory: MemoryBelief = field(default_factory=MemoryBelief)
     memory_measured: bool = False
     step_measured: bool = False
     reproduced: tuple[tuple[str, float, float], ...] = ()
     """What the calibrated model says about the measured run itself: (quantity, measured, modelled)."""
-    notes: tuple[str, ...] = field(default_factory=tuple)
+    notes: tuple[str, ...] = ()
 
 
 NO_CALIBRATION = Calibration()
@@ -39,7 +39,8 @@ NO_CALIBRATION = Calibration()
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One layout's figures. `memory` and its interval in bytes, times in seconds; `fits` is None when it is a close call."""
+    """One layout's figures. `memory` and its interval in bytes, times in seconds; `fits` is None when it is a
+    close call."""
 
     job: Job
     memory: Memory
@@ -95,7 +96,8 @@ def peak_flop_per_s(job: Job) -> float:
 
 
 def memory_range(job: Job, calibration: Calibration) -> tuple[Memory, float, float]:
-    """Six parts, and the interval that should hold the peak. What formulas miss counts as activations and fragmentation."""
+    """Six parts, and the interval that should hold the peak. What formulas miss counts as activations and
+    fragmentation."""
     formula = peak_memory(job)
     belief = calibration.memory
     width = belief.half_width_bytes(formula)
@@ -125,7 +127,10 @@ def assumptions_of(job: Job, calibration: Calibration) -> tuple[str, ...]:
     if not calibration.step_measured:
         found.append(f"no measured step: times are +- {UNMEASURED_STEP_RATIO:.0%}, ratios between layouts are better")
     if not calibration.memory_measured:
-        found.append("no measured peak: what formulas miss (cache, fragmentation, transients) is a usual range, so memory is an interval")
+        found.append(
+            "no measured peak: what formulas miss (cache, fragmentation, transients) is a usual range, "
+            "so memory is an interval"
+        )
     return (*found, *calibration.notes)
 
 

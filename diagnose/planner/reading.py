@@ -28,14 +28,37 @@ CHOICES = {
     "search.framework": FRAMEWORKS,
 }
 PRECISIONS = {"fp32": 32, "tf32": 32, "fp16": 16, "bf16": 16, "fp8": 8, "mxfp8": 8, "nvfp4": 4, "mxfp4": 4}
-MODULES = {"none", "selective", "full", "core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "every_other_product"}
+MODULES = {
+    "none",
+    "selective",
+    "full",
+    "core_attn",
+    "mlp",
+    "moe",
+    "moe_act",
+    "layernorm",
+    "mla_up_proj",
+    "every_other_product",
+}
 TABLES = {"model": Model, "train": Train, "layout": Layout, "cluster": Cluster, "search": Search}
 EXTRA_KEYS = {"cluster": {"nodes"}, "search": set()}
 MAY_BE_ZERO = {
     *(
-        "experts topk expert_ffn shared_ffn dense_layers capacity_factor q_lora kv_lora rope_dim kv_heads head_dim".split()
+        [
+            "experts",
+            "topk",
+            "expert_ffn",
+            "shared_ffn",
+            "dense_layers",
+            "capacity_factor",
+            "q_lora",
+            "kv_lora",
+            "rope_dim",
+            "kv_heads",
+            "head_dim",
+        ]
     ),
-    *("zero shard_group offload_ratio gpus max_gpus racks intra_latency_ns inter_latency_ns".split()),
+    *(["zero", "shard_group", "offload_ratio", "gpus", "max_gpus", "racks", "intra_latency_ns", "inter_latency_ns"]),
 }
 
 
@@ -76,7 +99,7 @@ def _sane(where: str, key: str, value: Any) -> None:
             raise nonsense(f"{where} = {value!r}", f"expected one of {', '.join(PRECISIONS)}")
     elif where == "train.zero" and value not in (0, 1, 2, 3):
         raise nonsense(f"{where} = {value!r}", "ZeRO stages are 0, 1, 2 and 3")
-    elif isinstance(value, bool) or isinstance(value, str):
+    elif isinstance(value, (bool, str)):
         return
     elif isinstance(value, (int, float)):
         if value < 0 or (value == 0 and key not in MAY_BE_ZERO):

@@ -1,9 +1,11 @@
-"""What formulas miss of a memory peak, as a belief: activations off by a factor, a constant on top, and each layout's own.
+"""What formulas miss of a memory peak, as a belief: activations off by a factor, a constant on top, and each
+layout's own.
 
 residual = x * activations + offset + own,  x ~ N(0, 0.3), offset ~ N(5 GB, 5 GB), own ~ N(0, 9 % of the peak).
 One measured peak updates x and offset (linear Gaussian conditioning); the interval of any layout follows from what is
 still unknown, so it is narrow for layouts like the measured one and wide for others. Spreads: BLOOM's pre-study and
-nanotron exceed the closed formulas by 8 to 20 GB, growing with activations; peers that calibrate once are 5 to 10 % off.
+nanotron exceed the closed formulas by 8 to 20 GB, growing with activations; peers that calibrate once are 5 to 10 %
+off.
 """
 
 from __future__ import annotations

@@ -28,7 +28,9 @@ def layers_per_stage(job: Job) -> tuple[int, ...]:
     if job.layout.stage_layers:
         return job.layout.stage_layers
     if job.search.framework == "nanotron" and job.layout.pp > 1:
-        return by_cost(job.model.layers, job.layout.pp, job.model.vocab * job.model.hidden / dense_layer(job.model, False))
+        return by_cost(
+            job.model.layers, job.layout.pp, job.model.vocab * job.model.hidden / dense_layer(job.model, False)
+        )
     return spread(job.model.layers, job.layout.pp, job.layout.vpp)
 
 

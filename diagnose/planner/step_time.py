@@ -33,11 +33,13 @@ LAUNCH_S = 10e-6
 GRAPH_SHARE = 0.15
 """Share of the host time that CUDA graphs leave."""
 SKEW_SPREAD = 0.01
-"""Spread of one rank's step time; the slowest of n ranks is sqrt(2 ln n) spreads late (extreme value of a normal law)."""
+"""Spread of one rank's step time; the slowest of n ranks is sqrt(2 ln n) spreads late (extreme value of a normal
+law)."""
 COLLECTIVE_SMS = 20
 """Streaming multiprocessors that NCCL takes while it runs (DeepSeek-V3: 20 of 132)."""
 LATE_PREFETCH = ("fsdp",)
-"""FSDP1 as Composer configures it (backward_prefetch=BACKWARD_POST): weights are gathered after a unit's backward, exposed."""
+"""FSDP1 as Composer configures it (backward_prefetch=BACKWARD_POST): weights are gathered after a unit's backward,
+exposed."""
 TENSOR_OVERLAP_RATIO = 0.5
 """Share of tensor parallel traffic that chunked products hide: gathers travel under products, the chunks lose some of
 their rate (MegaScale: +2.2 points of MFU, torchtitan: 4 to 16 % of the step; half of the traffic explains both)."""
@@ -100,7 +102,7 @@ class _Stage(NamedTuple):
         return sum(self)
 
 
-def step_time(job: Job, factors: Factors = Factors()) -> StepTime:  # noqa: B008  (frozen)
+def step_time(job: Job, factors: Factors = Factors()) -> StepTime:
     """The step of `job`, its kinds of time multiplied by `factors`."""
     fabric, groups = fabric_of(job), groups_of(job)
     stages = _stages(job, factors, fabric, groups)
@@ -212,7 +214,8 @@ def _data_parallel_s(job: Job, stage: _Stage, weights: StageParameters, fabric: 
 
 
 def _behind_each(job: Job, stage: _Stage, forward: float, backward: float) -> float:
-    """Per micro-batch: traffic hidden behind each pass, its first and last unit exposed, and the SMs it takes meanwhile."""
+    """Per micro-batch: traffic hidden behind each pass, its first and last unit exposed, and the SMs it takes
+    meanwhile."""
     device = find_device(job.cluster.gpu)
     slow = COLLECTIVE_SMS / device.sms if device else 0.0
     exposed = (forward + backward) / (job.model.layers + 1)

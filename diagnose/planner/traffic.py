@@ -91,7 +91,8 @@ def expert_parallel_s(job: Job, fabric: Fabric, groups: Groups) -> float:
 
 
 def _copies(topk: int, place: Placement) -> float:
-    """Copies of a token to send, in units that make all_to_all's far share right: one per node that holds a chosen expert.
+    """Copies of a token to send, in units that make all_to_all's far share right: one per node that holds a chosen
+    expert.
 
     DeepEP-like dispatchers send a token once to each node and spread it there (DeepSeek-V3 section 3.2.2); with routing
     spread evenly over k nodes, k * (1 - (1 - 1/k)^topk) nodes hold at least one of its experts.
@@ -101,7 +102,8 @@ def _copies(topk: int, place: Placement) -> float:
 
 
 def pipeline_s(job: Job, fabric: Fabric, groups: Groups) -> float:
-    """One activation over one stage boundary; each TP rank sends its share (scatter / gather, Narayanan section 4.1)."""
+    """One activation over one stage boundary; each TP rank sends its share (scatter / gather, Narayanan section
+    4.1)."""
     if job.layout.pp == 1:
         return 0.0
     tokens = job.train.micro_batch * job.model.seq_len / job.layout.cp
