@@ -51,6 +51,8 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section | None
 
 def _stretches(tables: dict[str, pa.Table]) -> tuple[str, list[Stretch]]:
     steps = tables.get("steps")
+    if steps is not None:
+        steps = steps.filter(pc.is_valid(steps["dur_ns"]))  # null: the recording lacks the device side
     if steps is not None and steps.num_rows:
         whole = steps.filter(pc.fill_null(steps["complete"], False))
         rows = (whole if whole.num_rows else steps).select(["rank", "step", "ts_ns", "dur_ns"]).to_pylist()
