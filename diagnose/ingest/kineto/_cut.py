@@ -1,8 +1,9 @@
 """Where each event of a JSON array starts and ends, found with whole-array operations and no parser.
 
 A candidate start is a `{` behind `}` and `,`. That also matches objects inside lists of `args` and text inside
-names, so candidates are kept by brace depth, and whoever parses the slices must treat a slice that does not
-parse as "cut in the wrong place": see `_scan`. Nothing here is an error; a wrong cut only costs time.
+names; no profiler writes these by habit, so candidates are only weighed by brace depth once a slice did not parse.
+Whoever parses the slices must treat one that does not as "cut in the wrong place": see `_scan`. Nothing here is an
+error; a wrong cut only costs time.
 """
 
 from __future__ import annotations
@@ -39,18 +40,19 @@ class Cutter:
     def __init__(self) -> None:
         self._mask = np.zeros(0, np.bool_)
 
-    def cut(self, view: Bytes, last: bool) -> Cut:
+    def cut(self, view: Bytes, last: bool, by_depth: bool = True) -> Cut:
         """Slices of a window that begins inside the array, between two events.
 
         The event at the end of the window is never sliced: it starts at `rest`.
         """
-        opens, closes = self._find(view, OPEN), self._find(view, CLOSE)
         first = first_token(view)
         if first == len(view) or view[first] != OPEN:
             return _nothing(first)
-        starts, commas, order = _candidates(view, opens, first)
-        depth = order - np.searchsorted(closes, starts)
-        heads = np.arange(len(starts)) if not depth.any() else _heads(depth, last)
+        starts, commas, order = _candidates(view, self._find(view, OPEN), first)
+        heads = np.arange(len(starts))
+        if by_depth:
+            depth = order - np.searchsorted(self._find(view, CLOSE), starts)
+            heads = _heads(depth, last) if depth.any() else heads
         chosen = starts[heads]
         return Cut(chosen[:-1], commas[heads[1:]], np.diff(order[heads]) == 1, int(chosen[-1]))
 

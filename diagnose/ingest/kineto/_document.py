@@ -129,12 +129,15 @@ class _Events:
         self._sorter = Sorter(self._parser)
         self._record, self._faults = record, faults
         self._survey = Survey(faults)
+        self._in_doubt = False  # a slice did not parse: from here on cuts are weighed by depth
 
     def read(self) -> bool:
         """Consume the array; True where it ended in order, False where the file did."""
         while True:
-            cut = self._cutter.cut(self._window.view, self._window.ended)
+            cut = self._cutter.cut(self._window.view, self._window.ended, self._in_doubt)
             state, at = self._block(cut)
+            if state is State.DOUBTFUL:
+                continue
             self._window.consume(at)
             if state is State.ENDED:
                 return True
@@ -150,9 +153,12 @@ class _Events:
         """Read what the cut offers: why it stopped, and how much of the window is done."""
         window = self._window
         slices = Slices(window.padded, cut.starts, cut.ends)
-        self._survey.look(window, slices, cut.rest)
         codes = self._sorter.sort(slices, cut.flat)
         parsed, good = self._parse(slices, codes)
+        if not self._in_doubt and not good.all():
+            self._in_doubt = True
+            return State.DOUBTFUL, 0
+        self._survey.look(window, slices, cut.rest)
         if any(part.shape == "device" and has_non_finite(part.found) for part in parsed):
             self._survey.look_again(window, slices, cut.rest)
         mended: list[tuple[int, bytes]] = []

@@ -126,7 +126,7 @@ class Parser:
     """DuckDB's JSON reader; one connection serves all files of a process."""
 
     def __init__(self, threads: int | None = None) -> None:
-        self._con = _connect(os.getpid(), threads or os.cpu_count() or 1).cursor()
+        self._con = _connect(os.getpid(), threads or len(os.sched_getaffinity(0))).cursor()
 
     def parse(self, slices: Slices | pa.Array, spec: Spec) -> pa.StructArray:
         """The keys of `spec` for each slice, in order; a null struct where a slice is not valid JSON."""

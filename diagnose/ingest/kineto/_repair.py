@@ -82,7 +82,7 @@ def _tokens(text: str) -> tuple[str, set[str]]:
 
 
 def _outside(text: str, problems: set[str]) -> str:
-    finite = _BARE_NUMBER.sub("null", text)
+    finite = _BARE_NUMBER.sub("NaN", text)
     listed = _ELLIPSIS.sub('"..."', finite)
     closed = _TRAILING_COMMA.sub(r"\1", listed)
     if listed != finite:

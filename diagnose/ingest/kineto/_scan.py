@@ -33,6 +33,7 @@ class State(Enum):
     SYNCED = "at a slice known to be good"
     ENDED = "behind the end of the array"
     STARVED = "needs more of the file"
+    DOUBTFUL = "cut it again with more care"
     CUT = "the file ends inside the array"
 
 

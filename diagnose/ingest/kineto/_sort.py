@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.ingest.kineto._parse import SORT, Parser, Slices
-from diagnose.ingest.kineto._stream import Bytes
+from diagnose.ingest.kineto._stream import PAD, Bytes
 from diagnose.schema import EVENT_KINDS
 
 Codes = npt.NDArray[np.int32]
@@ -94,7 +94,7 @@ class Sorter:
     def _lead(self, slices: Slices) -> tuple[bytes, bytes] | None:
         for row in range(min(len(slices), 8)):
             match = _LEAD.match(slices.padded[slices.starts[row] : slices.ends[row]][:120].tobytes())
-            if match:
+            if match and len(match[1]) + len(match[2]) < PAD - 24:
                 return match[1], match[2]
         return None
 
@@ -176,11 +176,12 @@ def _words(padded: Bytes) -> npt.NDArray[np.uint64]:
 
 
 def _matches(padded: Bytes, at: npt.NDArray[np.int64], pattern: bytes) -> Mask:
+    """Where `pattern` stands; the window's padding covers what lies behind its end."""
     words = _words(padded)
     same = np.ones(len(at), np.bool_)
     for start in range(0, len(pattern), 8):
         part = pattern[start : start + 8]
         wanted = np.frombuffer(part.ljust(8, b"\0"), np.uint64)[0]
         mask = np.frombuffer((b"\xff" * len(part)).ljust(8, b"\0"), np.uint64)[0]
-        same &= (words[np.minimum(at + start, len(words) - 1)] & mask) == wanted
+        same &= (words[at + start] & mask) == wanted
     return same
