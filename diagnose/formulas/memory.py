@@ -2,7 +2,8 @@
 
 It covers what formulas can: weights, gradients, optimizer state and stored activations. Allocator fragmentation, the
 CUDA context and communicators are measured, never derived.
-Sources: Rajbhandari et al. 2020 (ZeRO: 16 = 2 + 2 + 12 bytes), Megatron-LM dist_optimizer.md (18 with fp32 main gradients), DeepSpeed zero/stage*.py estimators, Korthikanti et al.
+Sources: Rajbhandari et al. 2020 (ZeRO: 16 = 2 + 2 + 12 bytes), Megatron-LM dist_optimizer.md (18 with fp32 main
+gradients), DeepSpeed zero/stage*.py estimators, Korthikanti et al.
 2022 equations 1 to 6 (activations).
 """
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from diagnose.errors import UsageError
 from diagnose.planner.job import Job
+from diagnose.planner.measured import measured_of
 from diagnose.planner.memory import peak_memory
 from diagnose.planner.prediction import Calibration, model_flop, peak_flop_per_s
 from diagnose.planner.step_time import Factors, step_time
@@ -42,8 +44,14 @@ ROW_SPREAD = 0.07
 MEASURES = ("step_ns", "tokens_per_s_per_gpu", "mfu_ratio", "memory_bytes")
 
 
-def calibrate(job: Job, measured: Mapping[str, float]) -> Calibration:
-    """The correction that one measured run of `job` implies: any of MEASURES. UsageError on none or on nonsense."""
+def calibrate(job: Job, measured: Any) -> Calibration:
+    """The correction that one measured run of `job` implies: any of MEASURES, or a Diagnosis (object or its dict).
+
+    `part_ns` maps parts of the step (compute, tp, cp, ep, pp, dp) to measured ns and is used with `step_ns`.
+    UsageError on nothing measured or on nonsense.
+    """
+    measured = _as_measures(measured)
+    parts = dict(measured.pop("part_ns", {}))
     given = {key: float(value) for key, value in measured.items() if value is not None}
     if (
         not given
@@ -56,7 +64,7 @@ def calibrate(job: Job, measured: Mapping[str, float]) -> Calibration:
     if seconds:
         plain = step_time(job).total
         target = plain * (seconds / plain) ** trust(job)
-        factors = _factors(job, target)
+        factors = _factors(job, target, _from_parts(job, parts))
         modelled = step_time(job, factors).total
         calibration = dataclasses.replace(
             calibration,
@@ -87,16 +95,54 @@ def _measured_step_s(job: Job, given: Mapping[str, float]) -> float | None:
     return None
 
 
-def _factors(job: Job, seconds: float, rounds: int = 4) -> Factors:
-    """Maximum a posteriori factors for one measured step."""
-    logs = dict.fromkeys(SPREAD, 0.0)
+def _as_measures(measured: Any) -> dict[str, Any]:
+    """A mapping of measures, whatever it came as."""
+    if hasattr(measured, "to_dict"):
+        measured = measured.to_dict()
+    if "step_time" in measured or "schema_version" in measured:
+        found = measured_of(measured)
+        if not found:
+            raise UsageError("calibration: the diagnosis has neither a step time nor a memory peak; record one of them")
+        return found
+    return dict(measured)
+
+
+def _from_parts(job: Job, parts: Mapping[str, float]) -> dict[str, float]:
+    """Logarithms of factors that measured parts of the step imply, each believed as far as its prior spread allows."""
+    plain, logs = step_time(job), {}
+    for part, kinds in KINDS.items():
+        modelled, measured = getattr(plain, part) * 1e9, parts.get(part)
+        if measured and modelled > 0:
+            for kind in kinds:
+                spread = SPREAD[kind]
+                belief = spread**2 / (spread**2 + ROW_SPREAD**2)
+                logs[kind] = max(-BOUND * spread, min(BOUND * spread, belief * math.log(measured / modelled)))
+    return logs
+
+
+KINDS = {
+    "compute": ("matmul", "attention", "elementwise"),
+    "tp": ("tp",),
+    "cp": ("cp",),
+    "ep": ("ep",),
+    "pp": ("pp",),
+    "dp": ("dp",),
+}
+"""Which factors a measured part of the step speaks about."""
+
+
+def _factors(job: Job, seconds: float, known: Mapping[str, float], rounds: int = 4) -> Factors:
+    """Maximum a posteriori factors for one measured step; factors in `known` (logarithms) stay as measured."""
+    logs = dict.fromkeys(SPREAD, 0.0) | dict(known)
+    free = [kind for kind in SPREAD if kind not in known]
     for _ in range(rounds):
         at = Factors(**{kind: math.exp(value) for kind, value in logs.items()})
         here = step_time(job, at).total
-        slope = {kind: _slope(job, at, kind, here) for kind in SPREAD}
-        scale = sum((SPREAD[kind] * slope[kind]) ** 2 for kind in SPREAD)
-        missing = seconds - here + sum(slope[kind] * logs[kind] for kind in SPREAD)
-        for kind, spread in SPREAD.items():
+        slope = {kind: _slope(job, at, kind, here) for kind in free}
+        scale = sum((SPREAD[kind] * slope[kind]) ** 2 for kind in free)
+        missing = seconds - here + sum(slope[kind] * logs[kind] for kind in free)
+        for kind in free:
+            spread = SPREAD[kind]
             step = spread**2 * slope[kind] * missing / scale if scale else 0.0
             logs[kind] = max(-BOUND * spread, min(BOUND * spread, step))
     return Factors(**{kind: math.exp(value) for kind, value in logs.items()})

@@ -120,8 +120,8 @@ def _need(table: Mapping[str, Any], where: str, key: str) -> int:
 
 def _model(given: dict[str, Any], assumed: list[str]) -> Model:
     layers, hidden, heads = (_need(given, "model", key) for key in ("layers", "hidden", "heads"))
-    given.setdefault("seq_len", _default(assumed, "model.seq_len", 4096))
-    given.setdefault("vocab", _default(assumed, "model.vocab", 128256))
+    _fill(given, assumed, "model", "seq_len", 4096)
+    _fill(given, assumed, "model", "vocab", 128256)
     given.setdefault("kv_heads", heads)
     if not given.get("head_dim"):
         if hidden % heads:
@@ -143,7 +143,7 @@ def _model(given: dict[str, Any], assumed: list[str]) -> Model:
 
 
 def _moe(given: dict[str, Any], assumed: list[str]) -> None:
-    given.setdefault("topk", _default(assumed, "model.topk", 2))
+    _fill(given, assumed, "model", "topk", 2)
     given.setdefault("expert_ffn", given["ffn"])
     if given["topk"] > given["experts"]:
         raise nonsense(f"topk {given['topk']} of {given['experts']} experts", "topk cannot exceed the experts")
@@ -181,7 +181,7 @@ def _layout(given: dict[str, Any], gpus: int, assumed: list[str]) -> Layout:
 
 def _cluster(given: dict[str, Any], gpus: int, assumed: list[str]) -> Cluster:
     given.pop("nodes", None)
-    name = given.setdefault("gpu", _default(assumed, "cluster.gpu", "H100-80GB"))
+    name = _fill(given, assumed, "cluster", "gpu", "H100-80GB")
     device = find_device(name)
     if device is None:
         raise nonsense(f"cluster.gpu = {name!r} is not known", f"known: {', '.join(device_names())}")
@@ -196,7 +196,7 @@ def _cluster(given: dict[str, Any], gpus: int, assumed: list[str]) -> Cluster:
 
 
 def _train(given: dict[str, Any], layout: Layout, assumed: list[str]) -> Train:
-    micro = given.setdefault("micro_batch", _default(assumed, "train.micro_batch", 1))
+    micro = _fill(given, assumed, "train", "micro_batch", 1)
     if "global_batch" not in given:  # m = 4p is where the bubble stops mattering (GPipe)
         given["global_batch"] = _default(assumed, "train.global_batch", layout.dp * micro * 4 * layout.pp)
     if given["global_batch"] % (layout.dp * micro):
@@ -218,6 +218,13 @@ def _train(given: dict[str, Any], layout: Layout, assumed: list[str]) -> Train:
 def _search(given: dict[str, Any]) -> Search:
     allowed = {key.removeprefix("allowed_"): given.pop(key) for key in list(given) if key.startswith("allowed_")}
     return Search(**given, allowed=tuple((name, tuple(sorted(degrees))) for name, degrees in sorted(allowed.items())))
+
+
+def _fill(given: dict[str, Any], assumed: list[str], table: str, key: str, value: _T) -> Any:
+    """The given value, or the default, which is then named."""
+    if key not in given:
+        given[key] = _default(assumed, f"{table}.{key}", value)
+    return given[key]
 
 
 def _default(assumed: list[str], name: str, value: _T) -> _T:

@@ -104,11 +104,12 @@ def changes(job: Job, other: Job) -> tuple[str, ...]:
 
 
 def _distinct(found: list[Prediction]) -> list[Prediction]:
-    """One per (layout, micro-batch): the sorted list keeps the fastest recipe of each."""
-    seen: set[tuple[Layout, int]] = set()
+    """One per set of degrees and micro-batch: the sorted list keeps the fastest chunking, sharding and recipe of each."""
+    seen: set[tuple[int, ...]] = set()
     kept = []
     for each in found:
-        key = (each.job.layout, each.job.train.micro_batch)
+        layout = each.job.layout
+        key = (layout.tp, layout.cp, layout.pp, layout.ep, layout.etp, each.job.train.micro_batch)
         if key not in seen:
             seen.add(key)
             kept.append(each)

@@ -11,8 +11,18 @@ from typing import Any
 from diagnose.planner.explain import five_steps, refutation, situation
 from diagnose.planner.feasibility import warnings_of, why_illegal, why_too_large
 from diagnose.planner.flags import flags_of
+from diagnose.planner.job import Job
 from diagnose.planner.prediction import MFU_CONVENTION, Calibration, Prediction
 from diagnose.planner.search import Candidate, SearchResult
+
+
+def layout_text(job: Job) -> str:
+    """A layout in one line: degrees above 1, micro-batch, ZeRO stage, recompute."""
+    layout, train = job.layout, job.train
+    degrees = {name: getattr(layout, name) for name in ("tp", "cp", "pp", "vpp", "ep", "etp")}
+    shown = [f"{name.upper()}{degree}" for name, degree in degrees.items() if degree > 1]
+    recompute = f" recompute {'+'.join(train.recompute)}" if train.recompute else ""
+    return " ".join([f"DP{layout.dp}", *shown, f"micro-batch {train.micro_batch}", f"ZeRO-{train.zero}"]) + recompute
 
 
 def plan_dict(result: SearchResult, calibration: Calibration | None = None) -> dict[str, Any]:
