@@ -3,7 +3,7 @@
 A gradient reduction is an all-reduce or reduce-scatter of a data-parallel or unnamed group, outside the forward pass,
 of more than a few scalars. Calls of an unnamed group that also reduces in the forward pass are left out: that is how
 tensor parallelism looks, and its communication has other cures. Not every such call is a gradient (a large metric
-would count), and without sizes small ones cannot be told apart.
+would count), and without sizes small ones cannot be told apart: `evidence` says how far to trust it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SCHEMA = table(
     ("busbw_bytes_per_s", FLOAT, "bus bandwidth; null where unknown"),
     ("blocked_by", LABEL, "why not hidden, as in collectives"),
     ("module", LABEL, "FSDP unit, module or named range"),
+    ("evidence", LABEL, "why it counts as one: dimension | phase (backward) | assumed (neither is recorded)"),
 )
 
 SCALARS_BYTES = 16 * 1024
@@ -48,6 +49,9 @@ def reductions(collectives: pa.Table) -> pa.Table:
     tensor_like = pc.unique(group.filter(pc.and_(pc.and_(reduces, forward), unnamed)))
     as_tensor_parallel = pc.and_(unnamed, pc.is_in(group, tensor_like))
     kept = collectives.filter(pc.and_(reduces, pc.invert(pc.or_(forward, as_tensor_parallel))))
+    told_by_phase = pc.fill_null(pc.equal(pc.cast(kept["phase"], pa.string()), "backward"), False)
+    told_by_dim = pc.equal(pc.cast(kept["dim"], pa.string()), "dp")
+    evidence = pc.if_else(told_by_dim, "dimension", pc.if_else(told_by_phase, "phase", "assumed"))
     exposed = pc.min_element_wise(kept["exposed_ns"], kept["transfer_ns"], skip_nulls=True)
-    same = {name: kept[name] for name in SCHEMA.arrow.names if name != "exposed_ns"}
-    return SCHEMA.build({**same, "exposed_ns": exposed})
+    same = {name: kept[name] for name in SCHEMA.arrow.names if name not in ("exposed_ns", "evidence")}
+    return SCHEMA.build({**same, "exposed_ns": exposed, "evidence": evidence})

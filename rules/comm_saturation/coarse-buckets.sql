@@ -3,7 +3,7 @@ title = "One bucket holds most of the gradients"
 severity = "info"
 needs = ["spans", "reductions"]
 needs_values = ["reductions.size_bytes"]
-summary = "{lost_ns} {scope}: one {op} of {size_bytes} carries {bytes_ratio} of the gradient bytes and {exposed_ratio} of it is exposed{bandwidth}"
+summary = "{lost_ns} {scope}: one {op} of {size_bytes} carries {bytes_ratio} of the gradient bytes{taken} and {exposed_ratio} of it is exposed{bandwidth}"
 why = """
 A bucket can only be sent when its last gradient is ready. If one bucket holds most of them, its transfer starts at the
 end of the backward pass and nothing is left to hide it."""
@@ -49,7 +49,8 @@ large AS (
     SUM(dur_ns) - COALESCE(SUM(wait_ns), 0) AS dur_ns,
     SUM(exposed_ns * (1 - $bucket_bytes / size_bytes)) AS avoidable_ns,
     MAX(busbw_bytes_per_s) AS busbw_bytes_per_s,
-    COUNT(wait_ns) > 0 AS matched
+    COUNT(wait_ns) > 0 AS matched,
+    BOOL_OR(evidence = 'assumed') AS assumed
   FROM calls
   WHERE bytes_ratio > $min_bytes_ratio AND size_bytes > $bucket_bytes
   GROUP BY rank
@@ -72,6 +73,7 @@ SELECT
   scope,
   lost_ns / step_ns AS share_ratio,
   CASE WHEN op = 'reduce_scatter' THEN 'reduce-scatter' ELSE 'all-reduce' END AS op,
+  CASE WHEN assumed THEN ' (taken for gradients: neither the group nor the phase is recorded)' ELSE '' END AS taken,
   size_bytes,
   bytes_ratio,
   exposed_ns / dur_ns AS exposed_ratio,
@@ -79,7 +81,7 @@ SELECT
   CASE WHEN busbw_bytes_per_s > $healthy_busbw_bytes_per_s THEN '; its bus bandwidth is healthy, so this is no network fault' ELSE '' END AS bandwidth,
   CASE WHEN lost_ns > $warning_share_ratio * step_ns THEN 'warning' ELSE 'info' END AS severity,
   [rank] AS ranks,
-  CASE WHEN matched THEN 1.0 WHEN ranks_count = 1 THEN 0.5 ELSE 0.7 END AS confidence_ratio
+  (CASE WHEN matched THEN 1.0 WHEN ranks_count = 1 THEN 0.5 ELSE 0.7 END) * IF(assumed, 0.6, 1.0) AS confidence_ratio
 FROM least
 WHERE exposed_ns > $min_exposed_ratio * dur_ns
   AND lost_ns > $min_share_ratio * step_ns

@@ -3,7 +3,7 @@ title = "Gradients travel in many small pieces"
 severity = "info"
 needs = ["spans", "reductions"]
 needs_values = ["reductions.size_bytes"]
-summary = "{lost_ns} {scope} in {calls_count} gradient reductions of at most {largest_bytes}: each costs a latency whatever its size"
+summary = "{lost_ns} {scope} in {calls_count} gradient reductions{taken} of at most {largest_bytes}: each costs a latency whatever its size"
 why = """
 A collective costs a fixed latency (tens of microseconds on one node, more across nodes) before the first byte counts.
 Gradients sent one parameter at a time pay it hundreds of times."""
@@ -35,7 +35,8 @@ small AS (
     MAX(r.size_bytes) AS largest_bytes,
     SUM(r.exposed_ns) AS exposed_ns,
     MEDIAN(r.dur_ns) AS median_ns,
-    COUNT(r.wait_ns) > 0 AS matched
+    COUNT(r.wait_ns) > 0 AS matched,
+    BOOL_OR(r.evidence = 'assumed') AS assumed
   FROM reductions AS r SEMI JOIN spans AS s ON s.rank = r.rank AND s.step IS NOT DISTINCT FROM r.step
   WHERE r.size_bytes <= $max_size_bytes
   GROUP BY r.rank
@@ -57,12 +58,13 @@ SELECT
   step_ns,
   scope,
   lost_ns / step_ns AS share_ratio,
+  CASE WHEN assumed THEN ' (taken for gradients: neither the group nor the phase is recorded)' ELSE '' END AS taken,
   calls / spans AS calls_count,
   largest_bytes,
   median_ns,
   CASE WHEN lost_ns > $warning_share_ratio * step_ns THEN 'warning' ELSE 'info' END AS severity,
   [rank] AS ranks,
-  CASE WHEN matched THEN 1.0 WHEN ranks_count = 1 THEN 0.5 ELSE 0.7 END AS confidence_ratio
+  (CASE WHEN matched THEN 1.0 WHEN ranks_count = 1 THEN 0.5 ELSE 0.7 END) * IF(assumed, 0.6, 1.0) AS confidence_ratio
 FROM least
 WHERE calls > $min_calls_count * spans
   AND lost_ns > $min_share_ratio * step_ns

@@ -3,7 +3,7 @@ title = "Gradient reduction runs with nothing to hide it"
 severity = "info"
 needs = ["spans", "reductions", "collectives", "settings"]
 needs_values = ["spans.dur_ns"]
-summary = "{lost_ns} {scope} ({share_ratio} of the step): {exposed_ratio} of the gradient {op} time is not under compute; {suspect}{bandwidth}"
+summary = "{lost_ns} {scope} ({share_ratio} of the step): {exposed_ratio} of the gradient {op} time{taken} is not under compute; {suspect}{bandwidth}"
 why = """
 Gradients of the last layers are ready long before those of the first: their reduction can run under the rest of the
 backward pass. What runs after it, or alternates with it, is step time lost."""
@@ -53,7 +53,8 @@ traffic AS (
     BOOL_OR(r.op = 'reduce_scatter') AS sharded,
     MODE(r.blocked_by) FILTER (r.blocked_by <> 'unknown') AS blocked_by,
     SUM(r.busbw_bytes_per_s * r.dur_ns) / SUM(r.dur_ns) FILTER (r.busbw_bytes_per_s IS NOT NULL) AS busbw_bytes_per_s,
-    COUNT(r.wait_ns) > 0 AS matched
+    COUNT(r.wait_ns) > 0 AS matched,
+    BOOL_OR(r.evidence = 'assumed') AS assumed
   FROM reductions AS r SEMI JOIN spans AS s ON s.rank = r.rank AND s.step IS NOT DISTINCT FROM r.step
   GROUP BY r.rank
 ),
@@ -83,7 +84,8 @@ SELECT
   lost_ns / step_ns AS share_ratio,
   exposed_ns / dur_ns AS exposed_ratio,
   CASE WHEN op = 'reduce_scatter' THEN 'reduce-scatter' ELSE 'all-reduce' END AS op,
-  calls / spans AS calls_per_step,
+  CASE WHEN assumed THEN ' (taken for gradients: neither the group nor the phase is recorded)' ELSE '' END AS taken,
+  calls / spans AS calls_count,
   blocked_by,
   busbw_bytes_per_s,
   CASE
@@ -99,7 +101,7 @@ SELECT
   CASE WHEN busbw_bytes_per_s > $healthy_busbw_bytes_per_s THEN '; its bus bandwidth is healthy, so this is no network fault' ELSE '' END AS bandwidth,
   CASE WHEN lost_ns > $warning_share_ratio * step_ns THEN 'warning' ELSE 'info' END AS severity,
   [rank] AS ranks,
-  CASE WHEN matched THEN 1.0 WHEN ranks_count = 1 THEN 0.5 ELSE 0.7 END AS confidence_ratio
+  (CASE WHEN matched THEN 1.0 WHEN ranks_count = 1 THEN 0.5 ELSE 0.7 END) * IF(assumed, 0.6, 1.0) AS confidence_ratio
 FROM least, one_queue
 WHERE exposed_ns > $min_exposed_ratio * dur_ns
   AND lost_ns > $min_share_ratio * step_ns

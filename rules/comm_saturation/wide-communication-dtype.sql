@@ -3,7 +3,7 @@ title = "Gradients travel wider than the model computes"
 severity = "info"
 needs = ["spans", "reductions", "collectives", "gemms"]
 needs_values = ["reductions.dtype"]
-summary = "gradients are reduced in {dtype} while the model computes in {compute_dtype}: up to {lost_ns} {scope} of {exposed_ns} exposed"
+summary = "gradients{taken} are reduced in {dtype} while the model computes in {compute_dtype}: up to {lost_ns} {scope} of {exposed_ns} exposed"
 why = """
 Bytes on the wire are time on the wire once messages are large: a 32-bit reduction takes about twice as long as a 16-bit
 one. Often this is on purpose: sums over many ranks lose bits in 16 bits."""
@@ -43,7 +43,8 @@ wide AS (
     r.rank,
     SUM(r.exposed_ns) AS exposed_ns,
     SUM(r.size_bytes) AS size_bytes,
-    COUNT(r.wait_ns) > 0 AS matched
+    COUNT(r.wait_ns) > 0 AS matched,
+    BOOL_OR(r.evidence = 'assumed') AS assumed
   FROM reductions AS r SEMI JOIN spans AS s ON s.rank = r.rank AND s.step IS NOT DISTINCT FROM r.step
   WHERE r.dtype = 'float32' AND r.size_bytes > $min_size_bytes
   GROUP BY r.rank
@@ -53,6 +54,7 @@ least AS (
     wide.rank,
     scope,
     matched,
+    assumed,
     wide.size_bytes // spans AS size_bytes,
     LEAST(exposed_ns // spans, comm_ns) AS exposed_ns,
     LEAST(exposed_ns // spans, comm_ns) // 2 AS lost_ns,  -- half the bytes, at the same rate
@@ -69,10 +71,11 @@ SELECT
   lost_ns / step_ns AS share_ratio,
   'float32' AS dtype,
   compute.dtype AS compute_dtype,
+  CASE WHEN assumed THEN ' (taken for gradients: neither the group nor the phase is recorded)' ELSE '' END AS taken,
   size_bytes,
   [rank] AS ranks,
   CASE WHEN lost_ns > $warning_share_ratio * step_ns THEN 'warning' ELSE 'info' END AS severity,
-  CASE WHEN matched THEN 0.7 ELSE 0.5 END AS confidence_ratio,
+  CASE WHEN matched THEN 0.7 ELSE 0.5 END * IF(assumed, 0.6, 1.0) AS confidence_ratio,
   CASE WHEN compute.dtype IS NULL THEN 'gradients are reduced in float32; what the model computes in is not recorded' END AS undecided
 FROM least, compute
 WHERE lost_ns > $min_share_ratio * step_ns

@@ -119,3 +119,11 @@ def test_no_more_is_lost_than_compute_could_hide() -> None:
 def test_a_warning_above_a_tenth_of_the_step() -> None:
     assert finding("unhidden-gradients", job(reduction(10 * MS), exposed_ns=10 * MS)).severity == "info"
     assert finding("unhidden-gradients", job(reduction(10 * MS + 1), exposed_ns=10 * MS + 1)).severity == "warning"
+
+
+def test_what_is_only_taken_for_a_gradient_is_said_and_doubted() -> None:
+    known = finding("unhidden-gradients", fires())
+    taken = finding("unhidden-gradients", job(*[reduction(5 * MS, dim="other", phase=None)] * 4))
+    assert "taken for gradients" not in known.summary
+    assert "taken for gradients" in taken.summary
+    assert taken.confidence_ratio < known.confidence_ratio
