@@ -342,3 +342,25 @@ def test_a42_other_files_are_skipped_with_one_line_each(variant: Variant, tmp_pa
 def test_a42_strict_says_so(tmp_path: Path) -> None:
     perturb.write(ask.CASES / "A42", tmp_path / "in", ORIGINAL)
     assert cli("run", tmp_path / "in", "-o", tmp_path / "out", "--strict").returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("case", "status", "problem", "code"),
+    [
+        ("A03", "repaired", "repaired_event", 0),
+        ("A05", "partial", "truncated", 0),
+        ("A01", "repaired", "non_finite", 0),
+    ],
+)
+def test_lint_names_status_problem_and_place(case: str, status: str, problem: str, code: int) -> None:
+    done = cli("lint", ask.CASES / case / "trace.json")
+    assert done.returncode == code, done.stderr
+    assert done.stdout.startswith(status)
+    line = next(line for line in done.stdout.splitlines() if problem in line)
+    assert "at byte " in line
+
+
+def test_lint_of_nothing_usable_exits_with_2() -> None:
+    done = cli("lint", ask.CASES / "A24")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr + done.stdout
