@@ -37,6 +37,8 @@ class Rule:
     sources: tuple[str, ...]
     params: dict[str, dict[str, Any]]
     sql: str
+    general: bool = False
+    """It names a total; findings of the same symptom that explain most of it stand before it."""
     collect: str = ""
     """What the user should record so that this rule can answer, when it is skipped."""
 
@@ -73,6 +75,7 @@ class Outcome:
     reason: str
     findings: tuple[Finding, ...] = ()
     decides: bool = False
+    general: bool = False
     """Whether the rule's `clear` counts for its symptom."""
 
 

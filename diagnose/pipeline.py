@@ -107,7 +107,7 @@ def derive(tables: Tables, selected: Selection = selection.EVERYTHING) -> Tables
     """`tables` plus every derived table whose inputs exist, computed in dependency order."""
     known = discover()
     order = TopologicalSorter({a.name: {*a.needs, *a.optional} for a in known.values()}).static_order()
-    result = selection.of_ranks(selection.of_one_run(tables), selected)
+    result = selection.of_ranks(selection.of_one_unit(selection.of_one_run(tables)), selected)
     for analysis in (known[name] for name in order if name in known):
         if not all(need in result for need in analysis.needs):
             continue
@@ -151,4 +151,5 @@ def run(
     checked = rules(rule_folders)
     tables = derive(read([str(p) for p in given], workers, progress), selected)
     outcomes = engine.evaluate(checked, tables, overrides or {})
-    return summary.summarise(tables, outcomes, engine.symptoms(outcomes, tables), engine.questions(outcomes, tables))
+    symptoms, questions = engine.symptoms(outcomes, tables), engine.questions(outcomes, tables)
+    return summary.summarise(tables, outcomes, engine.ranked(outcomes), symptoms, questions)

@@ -20,6 +20,9 @@ class Selection(NamedTuple):
 
 EVERYTHING = Selection()
 
+ANOTHER_UNIT = 300
+"""Typical kernels of two ranks of one job never differ by this factor; nanoseconds for microseconds give 1,000."""
+
 _WITHOUT_RANK = ("files", "quality", "settings")
 """Kept whole: they describe the inputs, not the selected part."""
 
@@ -70,6 +73,53 @@ def of_one_run(tables: Tables) -> Tables:
         **result,
         "quality": _add(tables["quality"], {"problem": "several_runs", "count": len(set(runs)), "detail": said}),
     }
+
+
+def of_one_unit(tables: Tables) -> Tables:
+    """`tables` without the events of ranks whose times are clearly in another unit than the other ranks' times.
+
+    The ranks of a job run alike kernels; a typical one that takes hundreds of times as long is no straggler but a
+    trace written in nanoseconds. Such a rank stays in `files`, with a `unit_mismatch` row that says so.
+    """
+    if "events" not in tables:
+        return dict(tables)
+    events = tables["events"]
+    device = events.filter(pc.equal(events["kind"].cast(pa.string()), "kernel")).select(["rank", "dur_ns"])
+    typical = device.group_by("rank").aggregate([("dur_ns", "approximate_median")]).to_pydict()
+    of_rank = {r: t for r, t in zip(typical["rank"], typical["dur_ns_approximate_median"], strict=True) if t}
+    if len(of_rank) < 2:
+        return dict(tables)
+    least = min(of_rank.values())
+    odd = {rank: value / least for rank, value in of_rank.items() if value >= ANOTHER_UNIT * least}
+    result = dict(tables)
+    for rank, times in odd.items():
+        said = f"its kernels take {times:,.0f} times as long as other ranks': another unit; left out of all figures"
+        result = _without_rank(result, rank, said)
+    return result
+
+
+def _without_rank(tables: Tables, rank: int, said: str) -> Tables:
+    files = tables["files"].to_pylist()
+    paths = [row["path"] for row in files if row["rank"] == rank]
+    for row in files:
+        if row["rank"] == rank:
+            row["status"], row["detail"] = "partial", said
+    kept = {
+        name: table.filter(pc.not_equal(table["rank"], rank).fill_null(True))
+        if "rank" in table.column_names and name not in _WITHOUT_RANK
+        else table
+        for name, table in tables.items()
+    }
+    note = {"problem": "unit_mismatch", "path": paths[0], "rank": rank, "count": 1, "detail": said}
+    schema = INGESTED["files"]
+    rebuilt = schema.build({name: [row[name] for row in files] for name in schema.arrow.names})
+    return {**kept, "files": rebuilt, "quality": _add(_without_note(tables["quality"], rank), note)}
+
+
+def _without_note(quality: pa.Table, rank: int) -> pa.Table:
+    """What the file alone gave rise to suspect is now said with certainty."""
+    said = pc.and_(pc.equal(quality["problem"].cast(pa.string()), "unit_mismatch"), pc.equal(quality["rank"], rank))
+    return quality.filter(pc.invert(said.fill_null(False)))
 
 
 def _add(quality: pa.Table, row: dict[str, object]) -> pa.Table:

@@ -12,15 +12,18 @@ import duckdb
 import numpy as np
 
 from diagnose import __version__
-from diagnose.findings import Diagnosis, Outcome, Symptom
+from diagnose.findings import Diagnosis, Finding, Outcome, Symptom
 from diagnose.schema import PARTS, Tables
 
 
 def summarise(
-    tables: Tables, outcomes: list[Outcome], symptoms: list[Symptom], questions: list[dict[str, Any]]
+    tables: Tables,
+    outcomes: list[Outcome],
+    findings: list[Finding],
+    symptoms: list[Symptom],
+    questions: list[dict[str, Any]],
 ) -> Diagnosis:
-    """The Diagnosis of one set of tables, with findings sorted by what they cost."""
-    findings = [f for o in outcomes for f in o.findings]
+    """The Diagnosis of one set of tables; `findings` come in the order in which they are shown."""
     return Diagnosis(
         tool={"name": "diagnose", "version": __version__},
         inputs=inputs(tables),
@@ -30,7 +33,7 @@ def summarise(
         window=_window(tables),
         symptoms=symptoms,
         questions=questions,
-        findings=sorted(findings, key=lambda f: (-f.lost_ns, -f.lost_bytes, f.rule)),
+        findings=findings,
         outcomes=outcomes,
         tables=tables,
     )
@@ -44,8 +47,7 @@ def inputs(tables: Tables) -> list[dict[str, Any]]:
 
 def quality(tables: Tables) -> list[dict[str, Any]]:
     """Everything repaired, dropped, doubtful or inferred: what ingesters and analyses noted."""
-    rows = [row for name in ("quality", "doubts") if name in tables for row in tables[name].to_pylist()]
-    return rows
+    return [row for name in ("quality", "doubts") if name in tables for row in tables[name].to_pylist()]
 
 
 def _job(tables: Tables) -> dict[str, Any]:

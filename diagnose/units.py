@@ -44,7 +44,7 @@ def duration(ns: float) -> str:
         (120e9, "s", 1e9),
         (7200e9, "min", 60e9),
     ):
-        if abs(ns) < limit:
+        if abs(ns) < 0.9995 * limit:  # not 1,000 us
             return f"{ns / scale:.0f} ns" if unit == "ns" else f"{_digits(ns / scale)} {unit}"
     return f"{_digits(ns / 3600e9)} h"
 

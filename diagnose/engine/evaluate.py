@@ -97,9 +97,22 @@ def _bind(connection: duckdb.DuckDBPyConnection, rule: Rule, tables: Mapping[str
 
 
 def ranked(outcomes: Iterable[Outcome]) -> list[Finding]:
-    """All findings, dearest first; equal ones by severity, then rule."""
-    found = [finding for outcome in outcomes for finding in outcome.findings]
-    return sorted(found, key=lambda f: (-f.lost_ns, -SEVERITIES.index(f.severity), -f.lost_bytes, f.rule))
+    """All findings, dearest first; equal ones by severity, then rule.
+
+    A general finding (a total) stands right behind the dearest specific one that explains at least half of it: the
+    first line a user reads should name the cause.
+    """
+    known = list(outcomes)
+    specific = [f for o in known if not o.general for f in o.findings]
+
+    def order(general: bool, finding: Finding) -> tuple[object, ...]:
+        causes = [f.lost_ns for f in specific if general and f.symptom == finding.symptom]
+        explained = max((ns for ns in causes if 0 < finding.lost_ns <= 2 * ns), default=None)
+        dear = finding.lost_ns if explained is None else explained
+        return (-dear, explained is not None, -SEVERITIES.index(finding.severity), -finding.lost_bytes, finding.rule)
+
+    found = [(order(o.general, f), f) for o in known for f in o.findings]
+    return [finding for _, finding in sorted(found, key=lambda pair: pair[0])]
 
 
 def mean_step_ns(tables: Mapping[str, pa.Table]) -> int | None:
@@ -126,7 +139,7 @@ def _outcome(
     job: _Job,
 ) -> Outcome:
     def ended(status: str, reason: str = "", findings: tuple[Finding, ...] = ()) -> Outcome:
-        return Outcome(rule.id, rule.symptom, status, reason, findings, rule.decides)
+        return Outcome(rule.id, rule.symptom, status, reason, findings, rule.decides, rule.general)
 
     try:
         reason = _missing(rule, tables)

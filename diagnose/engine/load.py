@@ -23,6 +23,7 @@ _LISTS = ("needs", "sources")
 _OPTIONAL: dict[str, tuple[type, Any]] = {
     "needs_values": (list, []),
     "decides": (bool, False),
+    "general": (bool, False),
     "collect": (str, ""),
     "params": (dict, {}),
     "overrides": (bool, False),
@@ -79,6 +80,7 @@ def _read(path: Path) -> tuple[Rule, bool]:
         sources=tuple(header["sources"]),
         needs_values=tuple(options["needs_values"]),
         decides=options["decides"],
+        general=options["general"],
         collect=options["collect"],
         params=params,
         sql=sql,

@@ -4,6 +4,7 @@ severity = "warning"
 needs = ["spans", "collectives"]
 needs_values = ["spans.dur_ns"]
 decides = true
+general = true
 summary = "{lost_ns} of {step_ns} {scope} ({share_ratio}) is communication that no compute hides, {main_ratio} of it {main_op}; {counted}"
 why = """
 While a rank only communicates it does no useful work, and this time grows with the number of GPUs while compute per GPU
