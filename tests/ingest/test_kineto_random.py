@@ -15,7 +15,7 @@ from diagnose.errors import InputError
 from diagnose.ingest import kineto
 from tests.ingest.traces import problems, read, rows
 
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 text = st.text(st.sampled_from('ab{}[],:"\\ \t\n/é模'), max_size=12) | st.sampled_from(
     ['},{"ph":"X"', '}],"traceEvents":[{', "nan", ", inf]", "a}, {b", '{"ph": "X", "cat": "cpu_op"']
@@ -108,7 +108,9 @@ def test_a_cut_loses_no_whole_event(found: list[dict[str, Any]], style: str, sha
     except InputError:
         assert not expected
         return
-    assert Counter(rows(tables["events"], "name", "ts_ns", "dur_ns")) == expected
+    counted = Counter(rows(tables["events"], "name", "ts_ns", "dur_ns"))
+    assert not expected - counted
+    assert (counted - expected).total() <= problems(tables).get("repaired_event", 0), "the cut one, mended"
     if len(kept) < len(whole.rstrip("}]").encode()):
         assert "truncated" in problems(tables) or "no_timed_events" in problems(tables)
 

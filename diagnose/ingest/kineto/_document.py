@@ -129,6 +129,7 @@ class _Events:
         self._sorter = Sorter(self._parser)
         self._record, self._faults = record, faults
         self._survey = Survey(faults)
+        self._suspicious = False  # something was met that the survey must count, here and from here on
         self._in_doubt = False  # a slice did not parse: from here on cuts are weighed by depth
 
     def read(self) -> bool:
@@ -158,14 +159,14 @@ class _Events:
         if not self._in_doubt and not good.all():
             self._in_doubt = True
             return State.DOUBTFUL, 0
-        self._survey.look(window, slices, cut.rest)
-        if any(part.shape == "device" and has_non_finite(part.found) for part in parsed):
-            self._survey.look_again(window, slices, cut.rest)
         mended: list[tuple[int, bytes]] = []
         state, at = State.STARVED, cut.rest
         is_last = window.ended or cut.rest == window.size or window.view[cut.rest] != ord("{")
         if is_last or not good.all():
             state, at = self._mend(slices, cut, good, mended, is_last)
+        starts = np.sort(np.append(cut.starts[good], [place for place, _ in mended])).astype(np.int64)
+        self._suspicious |= any(part.shape == "device" and has_non_finite(part.found) for part in parsed)
+        self._survey.look(window, starts, window.size if window.ended else at, self._suspicious)
         self._keep(slices, parsed, codes, good)
         self._add_mended(mended)
         return state, at
@@ -214,6 +215,7 @@ class _Events:
             mended += scan.events
             done = scan.state is not State.SYNCED
             good[(cut.starts >= begin) & ((cut.starts < scan.at) | done)] = False
+            self._suspicious |= scanner.left_to_survey
             if done:
                 return scan.state, scan.at
             at = scan.at

@@ -52,14 +52,17 @@ def parse_tail(text: bytes, offset: int, final: bool, faults: Faults) -> tuple[H
     try:
         value, end = _DECODER.raw_decode(opened)
         return _clean(value), lead + end - 1
-    except (ValueError, RecursionError):
-        pass
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(opened.rstrip()) or error.msg.startswith("Unterminated")
+    except RecursionError:
+        cut = False
     splice = _SPLICE.search(plain)
     if splice is None and not final:
         return None
     end = splice.end() if splice else len(plain)
-    if not plain[:end].rstrip().endswith("}"):
+    if cut and not splice:
         faults.add("truncated", at=offset + len(text), detail="the file ends behind its last event, inside the header")
+        return _clean(_salvage(opened)), end
     return _read("{" + plain[lead:end], offset, faults), end
 
 

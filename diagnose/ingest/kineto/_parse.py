@@ -126,7 +126,7 @@ class Parser:
     """DuckDB's JSON reader; one connection serves all files of a process."""
 
     def __init__(self, threads: int | None = None) -> None:
-        self._con = _connect(os.getpid(), threads or len(os.sched_getaffinity(0))).cursor()
+        self._con = _connect(os.getpid(), threads or _cpus()).cursor()
 
     def parse(self, slices: Slices | pa.Array, spec: Spec) -> pa.StructArray:
         """The keys of `spec` for each slice, in order; a null struct where a slice is not valid JSON."""
@@ -144,3 +144,8 @@ class Parser:
 def _connect(process: int, threads: int) -> duckdb.DuckDBPyConnection:
     """`process` keeps a forked child from using its parent's connection."""
     return duckdb.connect(config={"threads": threads, "memory_limit": "2GB"})
+
+
+def _cpus() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -49,6 +49,7 @@ class Scanner:
     """Reads one window; `offset` is its place in the file."""
 
     def __init__(self, text: str, starts: Indices, offset: int, last: bool, faults: Faults) -> None:
+        self.left_to_survey = False  # something was repaired that only the survey counts
         self._text, self._starts, self._offset, self._last, self._faults = text, starts, offset, last, faults
 
     def scan(self, at: int, is_good: Callable[[int], bool]) -> Scan:
@@ -108,7 +109,8 @@ class Scanner:
         for end in [*ends, len(piece)]:
             fixed = repair(piece[:end].rstrip().rstrip(","))
             if fixed:
-                if fixed[1] != "non_finite_number":  # the survey counts each of them
+                self.left_to_survey |= fixed[1] in ("non_finite_number", "trailing_comma")
+                if fixed[1] not in ("non_finite_number", "trailing_comma"):
                     self._faults.add(fixed[1], at=self._offset + at, detail=_shorten(piece[:end]))
                 return at + end, self._tidied(at, fixed[0])
         if not known and not ends:

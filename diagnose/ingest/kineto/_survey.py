@@ -35,22 +35,18 @@ class Survey:
         self._blocks = 0
         self._unknown: dict[str, int] = {}
 
-    def look(self, window: Window, slices: Slices, rest: int) -> None:
-        """Search a block, or its start."""
+    def look(self, window: Window, starts: Indices, stop: int, suspicious: bool) -> None:
+        """Search a block, or its start; `suspicious`: a column of it holds a number that is not finite."""
         self._blocks += 1
-        stop = window.size if window.ended else rest
-        starts = np.append(slices.starts, rest)
-        if "non_finite_number" in self._faults or (self._blocks == 1 and window.ended):
-            self._bare_numbers(window, starts, stop)
-        elif self._blocks == 1 and self._bare_numbers(window, starts, min(stop, _SAMPLE_BYTES)):
-            self._bare_numbers(window, starts, stop, min(stop, _SAMPLE_BYTES))
-        if len(slices) and (self._blocks == 1 or "trailing_comma" in self._faults):
-            self._trailing_commas(window, slices)
-
-    def look_again(self, window: Window, slices: Slices, rest: int) -> None:
-        """Search a whole block since a column of it holds a number that is not finite."""
-        if "non_finite_number" not in self._faults:
-            self._bare_numbers(window, np.append(slices.starts, rest), window.size if window.ended else rest)
+        sample = min(stop, _SAMPLE_BYTES)
+        whole = suspicious or "non_finite_number" in self._faults or (self._blocks == 1 and window.ended)
+        if whole or self._blocks == 1:
+            found = self._bare_numbers(window, starts, 0, stop if whole else sample)
+            if found and not whole:
+                self._bare_numbers(window, starts, sample, stop)
+        whole |= "trailing_comma" in self._faults
+        if whole or self._blocks == 1:
+            self._trailing_commas(window, starts, stop if whole else sample)
 
     @staticmethod
     def modernise(slices: Slices, found: pa.StructArray) -> bool:
@@ -81,36 +77,32 @@ class Survey:
         elif sort.unknown_category:
             self._faults.add("unknown_category", count, detail="categories that are not the profiler's")
 
-    def _bare_numbers(self, window: Window, starts: Indices, stop: int, begin: int = 0) -> bool:
+    def _bare_numbers(self, window: Window, starts: Indices, begin: int, stop: int) -> bool:
         text = window.text(0, stop)
         if all(text.find(word, begin) < 0 for word in _WORDS):
             return False
-        hits = [m.start() for m in _BARE.finditer(text, begin)]
-        rows = np.maximum(np.searchsorted(starts, hits, side="right") - 1, 0)
-        bare = [at for at, row in zip(hits, rows, strict=True) if not _in_string(text, int(starts[row]), at)]
-        if bare:
-            self._faults.add("non_finite_number", len(bare), window.offset + bare[0], "became unknown")
-        return bool(bare)
+        hits = [match.start() for match in _BARE.finditer(text, begin)]
+        return self._report("non_finite_number", window, text, starts, hits, "became unknown")
 
-    def _trailing_commas(self, window: Window, slices: Slices) -> None:
-        stop = int(slices.ends[-1])
-        if "trailing_comma" not in self._faults:
-            stop = min(stop, _SAMPLE_BYTES)
+    def _trailing_commas(self, window: Window, starts: Indices, stop: int) -> None:
         view = window.view[:stop]
         close = np.flatnonzero(view == CLOSE)
-        at = close - 1
+        at = np.maximum(close - 1, 0)
         for _ in range(8):
-            at -= SPACE[view[at]]
-        hits = at[(view[at] == COMMA) & (close > slices.starts[0])]
-        if len(hits):
-            text = window.text(0, stop)
-            rows = np.searchsorted(slices.starts, hits, side="right") - 1
-            bare = [not _in_string(text, int(slices.starts[r]), int(a)) for a, r in zip(hits, rows, strict=True)]
-            hits = hits[np.array(bare)]
-        if len(hits):
-            self._faults.add("trailing_comma", len(hits), window.offset + int(hits[0]), "before }")
+            at = np.maximum(at - SPACE[view[at]], 0)
+        hits = at[view[at] == COMMA].tolist()
+        if hits:
+            self._report("trailing_comma", window, window.text(0, stop), starts, hits, "before }")
+
+    def _report(self, problem: str, window: Window, text: bytes, starts: Indices, hits: list[int], detail: str) -> bool:
+        """Count the hits that stand inside an event and outside its strings."""
+        rows = np.searchsorted(starts, hits, side="right") - 1
+        bare = [at for at, row in zip(hits, rows, strict=True) if row >= 0 and not _in_string(text, starts[row], at)]
+        if bare:
+            self._faults.add(problem, len(bare), window.offset + bare[0], detail)
+        return bool(bare)
 
 
-def _in_string(text: bytes, start: int, at: int) -> bool:
+def _in_string(text: bytes, start: np.int64, at: int) -> bool:
     """Whether `at` is inside a string of the event that starts at `start`."""
-    return any(match.end() > at for match in _STRING.finditer(text, start, at + 1))
+    return any(match.end() > at for match in _STRING.finditer(text, int(start), at + 1))
