@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports test bench clean
+.PHONY: help check lint types imports test bench bench-planner clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -23,6 +23,9 @@ test: ## tests, in parallel
 
 bench: ## side by side with HolisticTraceAnalysis (installs it into its own environment)
 	$(PYTHON) benchmarks/ingest.py
+
+bench-planner: ## the planner against published runs ($DIAGNOSE_VALIDATION), from one anchor each
+	$(PYTHON) benchmarks/planner.py
 
 clean: ## remove what builds and tests left
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis diagnose-report benchmarks/.work

@@ -91,7 +91,9 @@ def key_of(name: str, raw: dict[str, str]) -> tuple[str, ...]:
 
 def number_format(raw: dict[str, str]) -> str:
     """The precision without what is not a precision (compile, asynchronous TP); fp8 recipes stay apart."""
-    return re.sub(r"[+/](compile|AsyncTP|fp8 all-gather|DEFAULT|PURE|1F1B| )+|, fp32 grad accum", "", raw["precision"]).strip()
+    return re.sub(
+        r"[+/](compile|AsyncTP|fp8 all-gather|DEFAULT|PURE|1F1B| )+|, fp32 grad accum", "", raw["precision"]
+    ).strip()
 
 
 def family(model: str) -> str:
@@ -140,7 +142,10 @@ def describe(name: str, raw: dict[str, str]) -> dict[str, Any] | None:
         "seq_len": count(raw["seq"]),
     }
     train = {"global_batch": count(raw["gbs"]), "zero": zero(raw["zero"]), "recompute": recompute(raw["recompute"])}
-    layout = {key: count(raw[column]) for key, column in (("tp", "tp"), ("pp", "pp"), ("vpp", "vp"), ("cp", "cp"), ("ep", "ep"))}
+    layout = {
+        key: count(raw[column])
+        for key, column in (("tp", "tp"), ("pp", "pp"), ("vpp", "vp"), ("cp", "cp"), ("ep", "ep"))
+    }
     layout["sp"] = raw["sp"] != "off"
     job = {
         "model": model | facts.get("model", {}),
@@ -227,7 +232,8 @@ def selene(raw: dict[str, str]) -> dict[str, Any]:
 
 
 def torchtitan(raw: dict[str, str]) -> dict[str, Any] | None:
-    """FSDP2 on 8 x 400 Gb/s; memory is the caching allocator's, so no context; local batch is split into micro-batches."""
+    """FSDP2 on 8 x 400 Gb/s; memory is the caching allocator's, so no context; local batch is split into
+    micro-batches."""
     text = raw["precision"] + raw["note"]
     stages = count(raw["pp"])  # pipeline micro-batches default to one per stage of the schedule (torchtitan config)
     chunks = 2 if raw["vp"].startswith(">1") else 1
@@ -235,7 +241,9 @@ def torchtitan(raw: dict[str, str]) -> dict[str, Any] | None:
     gbs = count(raw["gbs"]) or micro * count(raw["gpus"])
     return {
         "train": {
-            "precision": "fp8" if "fp8" in text.lower().replace("bf16/fp8", "fp8") or "float8" in text.lower() else "bf16",
+            "precision": "fp8"
+            if "fp8" in text.lower().replace("bf16/fp8", "fp8") or "float8" in text.lower()
+            else "bf16",
             "micro_batch": micro,
             "global_batch": gbs,
             "zero": 3,
@@ -264,7 +272,13 @@ def bridge(raw: dict[str, str]) -> dict[str, Any] | None:
     graphs = raw["note"].split(" ")[0] >= "26.06"
     facts: dict[str, Any] = {
         "layout": {"overlap_tp": not raw["n_experts"]},
-        "train": {"cuda_graphs": graphs, "precision": bits, "grad_dtype": "bf16", "trainable_ratio": trainable, "attention_kernel": "cudnn"},
+        "train": {
+            "cuda_graphs": graphs,
+            "precision": bits,
+            "grad_dtype": "bf16",
+            "trainable_ratio": trainable,
+            "attention_kernel": "cudnn",
+        },
         "cluster": {"gpus_per_node": 8 if raw["gpu"] in ("H100", "B200", "B300") else 4},
         "model": {},
     }
@@ -286,7 +300,8 @@ def experts(raw: dict[str, str]) -> dict[str, Any]:
 def readme(raw: dict[str, str]) -> dict[str, Any] | None:
     """Megatron-Core r0.8 on Eos, 8 x 400 Gb/s: transformer engine, gradients and TP overlapped.
 
-    Micro-batch and chunks are not printed; a published benchmark is tuned, so the pair the model finds fastest is taken.
+    Micro-batch and chunks are not printed; a published benchmark is tuned, so the pair the model finds fastest is
+    taken.
     """
     if not raw["gpu"].startswith("H100") or not number(raw["step_s"]):
         return {}
@@ -334,7 +349,17 @@ def nanotron(raw: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def llama3(raw: dict[str, str]) -> dict[str, Any]:
+    """Llama 3 405B on RoCE 400 Gb/s a GPU: interleaved (two layers a chunk here), FSDP that gathers weights once."""
+    return {
+        "train": {"grad_dtype": "fp32", "attention_kernel": "cudnn", "zero": 2},
+        "layout": {"vpp": 4},
+        "cluster": {"inter_bytes_per_s": 50 * GB},
+    }
+
+
 FACTS = {
+    "llama3_table4": llama3,
     "mosaicml_llmfoundry": mosaic,
     "bloom176b_jeanzay": bloom,
     "narayanan2021_table1": selene,
@@ -348,7 +373,8 @@ FACTS = {
 
 
 def flop_per_gpu(row: Row) -> float:
-    """Model FLOPs per GPU and step: what orders the rows when the anchor is chosen, and the naive baseline's only input."""
+    """Model FLOPs per GPU and step: what orders the rows when the anchor is chosen, and the naive baseline's only
+    input."""
     from diagnose.planner.prediction import model_flop
 
     value = model_flop(row.job, causal=False) / row.job.layout.world_size

@@ -129,7 +129,22 @@ def _layer_bytes(job: Job, stage: int) -> tuple[float, float]:
         return 2 * tokens * (2 * model.hidden + (2 * width + kv + model.ffn) / layout.tp), everything
     kept = attention + (0.0 if modules & {"selective", "core_attn"} else scores / layout.tp)
     kept += 0.0 if modules & {"mlp", "moe"} else mlp
+    kept -= _light_bytes(job, tokens, modules)
     return kept, everything
+
+
+def _light_bytes(job: Job, tokens: float, modules: set[str]) -> float:
+    """What recomputing single cheap modules frees: norm outputs, expanded latent keys and values, expert
+    activations."""
+    model, layout = job.model, job.layout
+    freed = 0.0
+    if "layernorm" in modules:
+        freed += 4 * tokens * model.hidden / (layout.tp if layout.sp else 1)
+    if "mla_up_proj" in modules and model.attention == "mla":
+        freed += 4 * tokens * model.heads * model.head_dim / layout.tp
+    if "moe_act" in modules and model.experts:
+        freed += 2 * tokens * model.topk * model.expert_ffn / layout.etp / (layout.tp if layout.tp > layout.etp else 1)
+    return freed
 
 
 def _mlp_bytes(job: Job, tokens: float, moe: bool) -> float:

@@ -104,7 +104,7 @@ def changes(job: Job, other: Job) -> tuple[str, ...]:
 
 
 def _distinct(found: list[Prediction]) -> list[Prediction]:
-    """One per set of degrees and micro-batch: the sorted list keeps the fastest chunking, sharding and recipe of each."""
+    """One per set of degrees and micro-batch: the fastest chunking, sharding and recipe of each."""
     seen: set[tuple[int, ...]] = set()
     kept = []
     for each in found:

@@ -45,6 +45,10 @@ TENSOR_OVERLAP_RATIO = 0.5
 their rate (MegaScale: +2.2 points of MFU, torchtitan: 4 to 16 % of the step; half of the traffic explains both)."""
 EXPERT_OVERLAP_RATIO = 0.366
 """Share of expert traffic that batch-level overlap hides (Megatron-Bridge moe-comm-overlap, Qwen3-30B on 16 H100)."""
+OFFLOAD_BYTES = 6
+"""Per offloaded parameter: an fp32 gradient to the host and a 16-bit weight back."""
+HOST_LINK_BYTES_PER_S, HOST_MEMORY_BYTES_PER_S = 55e9, 40e9
+"""PCIe 5 x16 as measured, and one GPU's share of the host's memory bandwidth (about 300 GB/s for eight)."""
 OPTIMIZER_PASS_BYTES = 30
 """Adam reads weight, gradient and two moments and writes three of them and a 16-bit copy."""
 
@@ -247,4 +251,7 @@ def _optimizer_s(job: Job, weights: StageParameters) -> float:
     assert device is not None
     shards = layout.dp * layout.cp if job.train.zero else 1
     own = weights.dense / shards + weights.experts / (layout.edp if job.train.zero else 1)
-    return own * job.train.trainable_ratio * OPTIMIZER_PASS_BYTES / (0.8 * device.hbm_bytes_per_s)
+    own *= job.train.trainable_ratio
+    away = own * job.train.offload_ratio
+    on_device = (own - away) * OPTIMIZER_PASS_BYTES / (0.8 * device.hbm_bytes_per_s)
+    return on_device + away * (OFFLOAD_BYTES / HOST_LINK_BYTES_PER_S + OPTIMIZER_PASS_BYTES / HOST_MEMORY_BYTES_PER_S)
