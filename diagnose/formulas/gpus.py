@@ -1,10 +1,13 @@
 """What each GPU can do at most: dense peak rates by number format.
 
 A peak is the vendor's figure for dense matrix products (no structured sparsity; fp32 accumulation on consumer cards)
-at boost clock; nothing reaches it, and a power cap lowers it. Sources stand in `gpus.csv`, one per row; an empty cell
-means that no data sheet was at hand, not that the rate is zero; `peak_checked` names the formats for which a second
-public source was read and agrees. A device is looked up by the exact name its driver
-prints: variants of one chip (SXM, PCIe, NVL, a slice of a card) differ by up to a third, so a near miss is unknown.
+at the vendor's boost clock; few kernels reach it, and a power cap lowers it. Where that clock is below the highest one
+(Hopper tensor cores: 1.83 of 1.98 GHz), a short kernel can pass it. Sources stand in `gpus.csv`, one per row;
+`peak_checked` names the formats whose figure was read in the source, and those derived from it (units x FLOP per clock
+x clock, or a fixed ratio to a format that was read). An empty cell means that no source confirms a figure, not that
+the rate is zero. A device is looked up by the exact name its driver prints: variants of one chip (SXM, PCIe, NVL, a
+slice of a card) differ by up to a third, so a near miss is unknown. A name does not show compute partitions (MI300X in
+CPX mode prints the name of the whole GPU): such a device has a fraction of the peak given here.
 """
 
 from __future__ import annotations
