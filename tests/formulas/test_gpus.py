@@ -76,7 +76,7 @@ def test_a_format_without_a_figure_is_unknown():
     assert peak("NVIDIA H100 80GB HBM3", None).flop_per_s is None
 
 
-# (row, SMs or CUs, dense fp16 FLOP per unit and clock with fp32 accumulation, boost GHz), from the white papers.
+# (row, SMs or CUs, dense fp16 FLOP per unit and clock with fp32 accumulation, boost GHz): public specification pages.
 _UNITS = [
     ("P100-SXM2-16GB", 56, 256, 1.48),
     ("V100-SXM2-32GB", 80, 1024, 1.53),
@@ -92,10 +92,8 @@ _UNITS = [
     ("RTX4090-24GB", 128, 512, 2.52),
     ("RTX5090-32GB", 170, 512, 2.407),
     ("RTX-6000-Ada-48GB", 142, 1024, 2.505),
-    ("L4-24GB", 58, 1024, 2.04),
-    ("L40S-48GB", 142, 1024, 2.49),
+    ("L40-48GB", 142, 512, 2.49),
     ("H100-SXM5-80GB", 132, 4096, 1.83),
-    ("H100-PCIe-80GB", 114, 4096, 1.62),
     ("MI100-32GB", 120, 1024, 1.502),
     ("MI210-64GB", 104, 1024, 1.7),
     ("MI250-GCD-64GB", 104, 1024, 1.7),
