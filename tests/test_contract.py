@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import runpy
 from pathlib import Path
 
 import pyarrow as pa
@@ -73,3 +74,9 @@ def test_modules_stay_small_and_documented(path: Path) -> None:
         if isinstance(node, ast.ExceptHandler):
             assert not (isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException"))
             assert node.type is not None, "a bare except hides everything"
+
+
+def test_the_page_about_tables_is_current() -> None:
+    written = runpy.run_path(str(ROOT / "docs" / "generate.py"))["page"]()
+
+    assert (ROOT / "docs" / "tables.md").read_text("utf-8") == written, "run: python docs/generate.py"

@@ -34,8 +34,9 @@ def render(diagnosis: Diagnosis, console: Console, *, report: Path | None = None
     colour = console.is_terminal and not console.no_color and not console.legacy_windows
     bar = _bar(diagnosis, width) if colour else None
     lines: list[Text] = []
-    for symptom_lines, change_lines in ((2, 3), (2, 2), (1, 3), (1, 2), (1, 1)):
-        lines = [*_top(diagnosis, width, bar), *_symptoms(diagnosis, width, symptom_lines), Text()]
+    # The cause and the change say most; what the unknown symptoms need is told in full on the page.
+    for cause_lines, symptom_lines, change_lines in ((4, 2, 4), (4, 1, 4), (3, 1, 3), (2, 1, 2), (1, 1, 1)):
+        lines = [*_top(diagnosis, width, bar, cause_lines), *_symptoms(diagnosis, width, symptom_lines), Text()]
         lines += _bottom(diagnosis, width, change_lines)
         if len(lines) + (report is not None) <= SCREEN_LINES:
             break
@@ -47,12 +48,14 @@ def render(diagnosis: Diagnosis, console: Console, *, report: Path | None = None
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def _top(diagnosis: Diagnosis, width: int, bar: Text | None) -> list[Text]:
+def _top(diagnosis: Diagnosis, width: int, bar: Text | None, cause_lines: int) -> list[Text]:
     answer = verdict(diagnosis)
     headline = f"{answer.headline}: {answer.cost}" if answer.cost else answer.headline
     headline += f", {answer.worth}" if answer.worth else ""
     lines = [*_wrapped(headline, width, 3, _TONES[answer.tone]), Text(), *([bar] if bar else [])]
-    return lines + [line for label, text in answer.facts for line in _labelled(label, text, width, 2)] + [Text()]
+    for label, text in answer.facts:
+        lines += _labelled(label, text, width, cause_lines if label == "Cause" else 2)
+    return [*lines, Text()]
 
 
 def _bottom(diagnosis: Diagnosis, width: int, change_lines: int) -> list[Text]:
