@@ -80,4 +80,13 @@ MEMORY: dict[str, TableSchema] = {
         ("limit_bytes", INT64, "what this process may use, where a limit is set"),
         ("count", INT64, "how often this message stands in the file"),
     ),
+    "marks": table(
+        "range that a framework named while allocator history was recorded",
+        ("file", INT32, "index in files"),
+        ("rank", INT32, "global rank"),
+        ("device", INT32, "device index"),
+        ("name", LABEL, "Optimizer.step#AdamW.step, ProfilerStep#3, ..."),
+        ("ts_ns", INT64, "absolute start"),
+        ("dur_ns", INT64, "duration; null where its end was not recorded"),
+    ),
 }

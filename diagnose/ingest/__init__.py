@@ -27,7 +27,7 @@ from diagnose.ingest._source import Source
 from diagnose.schema import INGESTED, Tables
 
 _LOSSES = ("damaged_compression", "truncated")
-_OF_A_RANK = ("events", "calls", "allocations", "series")  # a document with one of these is about one rank
+_OF_A_RANK = ("events", "calls", "allocations", "segments", "series")  # a document with one of these is about one rank
 
 __all__ = ["Ingester", "Options", "Source", "expand", "ingesters", "merge", "of_problem", "read", "unusable"]
 

@@ -62,7 +62,7 @@ def _number_unknown(documents: list[Document], parts: list[Tables]) -> list[dict
     notes, following = [], -1
     for document in documents:
         row = document.row
-        about_a_rank = any(name in parts[document.part] for name in ("events", "calls", "allocations"))
+        about_a_rank = any(name in parts[document.part] for name in ("events", "calls", "allocations", "segments"))
         if document.dropped or row["rank"] is not None or row["status"] == "unusable" or not about_a_rank:
             continue
         row["rank"], row["rank_source"] = following, "unknown"

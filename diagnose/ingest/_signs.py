@@ -45,9 +45,15 @@ def text(pattern: str) -> Test:
     return lambda head, name: b"\0" not in head and not _JSON.match(head) and bool(wanted.search(head))
 
 
-def pickle(*marks: bytes) -> Test:
-    """A Python pickle with one of the marks in it; any pickle where none is given."""
-    return lambda head, name: bool(re.match(rb"\x80[\x02-\x05]", head)) and (not marks or any(m in head for m in marks))
+def pickle(*marks: bytes, without: tuple[bytes, ...] = ()) -> Test:
+    """A Python pickle with one of the marks in it (any where none is given), and with none of `without`."""
+
+    def test(head: bytes, name: str) -> bool:
+        if not re.match(rb"\x80[\x02-\x05]", head) or any(mark in head for mark in without):
+            return False
+        return not marks or any(mark in head for mark in marks)
+
+    return test
 
 
 def sqlite(*tables: bytes) -> Test:
