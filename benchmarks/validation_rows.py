@@ -263,10 +263,7 @@ def torchtitan(raw: dict[str, str]) -> dict[str, Any] | None:
 
 def bridge(raw: dict[str, str]) -> dict[str, Any] | None:
     """Megatron-Bridge recipes: cuDNN attention, distributed optimizer, CUDA graphs from release 26.06 on."""
-    if "LoRA" in raw["note"]:
-        trainable = 0.002
-    else:
-        trainable = 1.0
+    trainable = 0.002 if "LoRA" in raw["note"] else 1.0
     precision = raw["precision"].upper()
     bits = "nvfp4" if "NVFP4" in precision else "bf16" if precision == "BF16" else "fp8"
     graphs = raw["note"].split(" ")[0] >= "26.06"
@@ -335,15 +332,16 @@ def tuned(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def nanotron(raw: dict[str, str]) -> dict[str, Any]:
-    """nanotron on 8-GPU H100 nodes with 3200 Gb/s EFA: second-generation flash attention, no overlap of gradients.
+    """nanotron on 8-GPU H100 nodes with 3200 Gb/s EFA: second-generation flash attention.
 
-    scripts/scaling_benchmarks.py: tied embeddings below an FFN of 10,000, fp32 accumulation; its asynchronous
+    scripts/scaling_benchmarks.py: tied embeddings below an FFN of 10,000, fp32 accumulation. ZeRO-0
+    is PyTorch's DDP, whose hooks overlap the all-reduce; ZeRO-1 reduces after the backward pass. Its asynchronous
     TP runs only the local chunk while the others travel, so TP counts as exposed.
     """
     return {
         "model": {"tied": count(raw["ffn"]) < 10_000},
         "train": {"grad_dtype": "fp32", "attention_kernel": "flash2", "fusion": "norms"},
-        "layout": {"overlap_grad_reduce": False},
+        "layout": {"overlap_grad_reduce": zero(raw["zero"]) == 0},
         "cluster": {"inter_bytes_per_s": 50 * GB},
         "search": {"framework": "nanotron"},
     }

@@ -210,11 +210,26 @@ def _data_parallel_s(job: Job, stage: _Stage, weights: StageParameters, fabric: 
         again = gather if train.zero == 3 else 0.0
         late = again if job.search.framework in LATE_PREFETCH else 0.0
         return job.microbatches * (late + _behind_each(job, stage, gather, again - late + reduce))
+    if not train.zero:  # every rank keeps all gradients: one all-reduce, in the framework's buckets
+        reduce, gather = _all_reduce_s(job, weights, grad, fabric, groups), 0.0
     if not job.layout.overlap_grad_reduce:
         return reduce + gather
     layers = max(layers_per_stage(job))
     tail = (reduce + gather) / layers
     return tail + max(0.0, reduce - tail - stage.backward) + max(0.0, gather - tail - stage.forward)
+
+
+BUCKET_BYTES = {"nanotron": 25e6, "fsdp": 25e6, "torchtitan": 25e6, "deepspeed": 5e8, "megatron": 1.6e8}
+"""Gradient bucket: 25 MB in PyTorch's DDP, 500 M elements in DeepSpeed (capped here), 40 M parameters in Megatron."""
+
+
+def _all_reduce_s(job: Job, weights: StageParameters, width: float, fabric: Fabric, groups: Groups) -> float:
+    """Gradients of plain data parallel, bucket after bucket."""
+    total = 0.0
+    for size, place in ((weights.dense * width, groups.dp), (weights.experts * width, groups.edp)):
+        buckets = max(1.0, size / BUCKET_BYTES[job.search.framework])
+        total += buckets * collective_s("all_reduce", size / buckets, place, fabric) if size else 0.0
+    return total
 
 
 def _behind_each(job: Job, stage: _Stage, forward: float, backward: float) -> float:
