@@ -46,6 +46,7 @@ PROBLEMS: dict[str, str] = {
     "several_runs": "the inputs belong to different runs",
     "unreadable_line": "a line of a table or log could not be read",
     "unknown_setting": "a setting this version does not know",
+    "log_without_ranks": "a log does not tell the rank of some processes",
     "skipped_events": "events outside the requested steps or ranks were left out",
     "incomplete_history": "the allocator's history lacks its beginning or some events; states are rebuilt from the end",
     "no_history": "the allocator's history was not recorded: only the state at the end is known",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from diagnose.log_tables import LOGS
 from diagnose.memory_tables import MEMORY
 from diagnose.problems import PROBLEMS
 from diagnose.tables import (
@@ -67,7 +68,7 @@ INGESTED: dict[str, TableSchema] = {
         ("path", TEXT, "path as given; `archive!member` inside archives"),
         ("kind", LABEL, "format: kineto, settings, series, ..."),
         ("rank", INT32, "global rank; negative and distinct where no evidence gives one"),
-        ("rank_source", LABEL, "distributedInfo | process_group | file_name | folder | unknown"),
+        ("rank_source", LABEL, "distributedInfo | process_group | communicator | file_name | folder | unknown"),
         ("host", TEXT, "host name where recorded"),
         ("gpu", TEXT, "device name of the GPU in use"),
         ("gpu_memory_bytes", INT64, "its total memory"),
@@ -155,9 +156,10 @@ INGESTED: dict[str, TableSchema] = {
         ("description", TEXT, "as recorded"),
         ("size", INT32, "ranks in the group"),
         ("ranks", RANKS, "global ranks, where all are known"),
-        ("source", LABEL, "distributedInfo | event | assumed_contiguous"),
+        ("source", LABEL, "distributedInfo | event | assumed_contiguous | flight_recorder"),
     ),
     **MEMORY,
+    **LOGS,
     "series": table(
         "value of one metric at one step of one rank",
         ("file", INT32, "index in files"),

@@ -86,20 +86,16 @@ _PROFILERS = (
         _signs.text(r"\A(?:[^\n;]+;){2,}[^\n]* \d+\n")),
 )  # fmt: skip
 
+_SNAPSHOT = (b"segments", b"device_traces", b"total_size")
+_DUMP = (b"pg_config", b"entries", b"profiling_name", b"collective_seq_id")
+
 _EVIDENCE = (
     Format("execution_trace", "a PyTorch execution trace (it has no times)", "give the profiler trace of that run",
         _signs.json(r'\A\s*\{[^{}\[\]]*"schema"\s*:\s*"|execution_trace\|process', r'"nodes"\s*:', without=_TRACE)),
     Format("memory_timeline", "a torch.profiler memory timeline", _LATER, _signs.json(
         r"\A\s*\[\s*\[\s*-?\d", opening="[")),
-    Format("memory_snapshot", "a CUDA memory snapshot", _LATER, _signs.pickle(
-        b"segments", b"device_traces", b"blocks")),
-    Format("memory_snapshot", "a CUDA memory snapshot as JSON", _LATER, _signs.json(
-        r'"(segments|device_traces)"\s*:', without=_TRACE)),
-    Format("flight_recorder", "a flight recorder dump", _LATER, _signs.pickle(
-        b"pg_config", b"entries", b"profiling_name", b"collective_seq_id")),
-    Format("flight_recorder", "a flight recorder dump as JSON", _LATER, _signs.json(
-        r'"(pg_config|collective_seq_id|pg_status)"\s*:', without=_TRACE)),
-    Format("pickle", "a Python pickle (never loaded: it could run code)", _OUT, _signs.pickle()),
+    Format("pickle", "a Python pickle (never loaded: it could run code)", _OUT, _signs.pickle(
+        without=(*_SNAPSHOT, *_DUMP))),
     Format("nccl_inspector", "an NCCL inspector log", _LATER, _signs.json("inspector_output_format_version")),
     Format("nccl_ras", "an NCCL RAS report", _LATER, _signs.json(
         r'"communicators"\s*:', r'"(nccl_version|ranks|communicators_count)"', without=_TRACE)),

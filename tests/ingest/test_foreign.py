@@ -47,8 +47,6 @@ FILES: dict[str, tuple[bytes, str, str]] = {
     "memory_timeline.json": (b"[[0, 1], [[0, 1], [0, 2]]]", "memory_timeline", "unknown_format"),
     "snapshot.json": (pickle.dumps({"segments": [], "device_traces": []}, 4), "memory_snapshot", "unknown_format"),
     "snapshot2.json": (b'{"segments": [], "device_traces": []}', "memory_snapshot", "unknown_format"),
-    "nccl_trace_rank_0": (pickle.dumps({"pg_config": {}, "entries": []}, 2), "flight_recorder", "unknown_format"),
-    "fr.json": (b'{"version": "2.10", "pg_config": {}, "entries": []}', "flight_recorder", "unknown_format"),
     "other.pkl": (pickle.dumps({"a": 1}, 4), "pickle", "unknown_format"),
     "nccl.log": (b"node-a:101:101 [0] NCCL INFO Using network IB\n", "nccl_log", "unknown_format"),
     "perf.txt": (b"# nThread 1 nGpus 8 minBytes 8\n", "nccl_tests", "unknown_format"),
