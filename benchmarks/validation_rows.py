@@ -281,6 +281,8 @@ def bridge(raw: dict[str, str]) -> dict[str, Any] | None:
     }
     if raw["n_experts"]:
         facts["model"] = experts(raw)
+    if "tokendrop" in raw["model"]:
+        facts["train"] |= {"routing": "capacity"}
     return facts
 
 

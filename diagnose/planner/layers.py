@@ -67,6 +67,7 @@ def layer_time(job: Job, moe: bool) -> LayerTime:
         train.dropout,
         job.search.framework in EARLY_STOP,
         accumulate * train.trainable_ratio,
+        train.routing == "capacity",
     )
     return _layer_time(
         job.model, recipe, job.cluster.gpu, (layout.tp, layout.cp, layout.ep, layout.etp), layout.sp, moe
@@ -85,6 +86,7 @@ class Recipe(NamedTuple):
     early_stop: bool
     accumulate_bytes: float
     """Traffic per parameter and micro-batch of adding a gradient to the sum of the step."""
+    fixed_capacity: bool
 
 
 @lru_cache(maxsize=65536)
@@ -117,13 +119,14 @@ def _layer_time(
     held = sum(count * n * k for _, (count, shapes) in blocks for _, n, k in shapes)
     adding = stream_s(recipe.accumulate_bytes * held, device.hbm_bytes_per_s)
     return LayerTime(
-        ahead_phase, Phase(backward, attend_back, 2 * stream + adding), again, _kernels(moe, "full" in recipe.recompute)
+        ahead_phase, Phase(backward, attend_back, 2 * stream + adding), again, _kernels(moe, recipe)
     )
 
 
-def _kernels(moe: bool, full_recompute: bool) -> float:
+def _kernels(moe: bool, recipe: Recipe) -> float:
     """Kernels of one layer, forward and backward, that the host launches one by one."""
-    return (MOE_KERNELS if moe else DENSE_KERNELS) * (4 / 3 if full_recompute else 1)
+    count = DENSE_KERNELS if not moe else MOE_KERNELS * (FIXED_SHAPE_RATIO if recipe.fixed_capacity else 1)
+    return count * (4 / 3 if "full" in recipe.recompute else 1)
 
 
 DENSE_KERNELS = 60
@@ -132,6 +135,8 @@ MOE_KERNELS = 700
 """Router, permutation, dispatch, grouped products and combine launch many times more, and read counts back: 7 ms a
 layer and micro-batch without CUDA graphs (Megatron-Bridge moe-comm-overlap: Qwen3-30B on 16 H100, 20.99 s / 64 /
 48)."""
+FIXED_SHAPE_RATIO = 0.5
+"""With a fixed capacity all shapes are known: no counts are read back and no ragged permutation is built. A guess."""
 EARLY_STOP = ("fsdp", "torchtitan")
 """Frameworks whose full recompute is torch.utils.checkpoint(use_reentrant=False)."""
 

@@ -35,8 +35,8 @@ GRAPH_SHARE = 0.15
 SKEW_SPREAD = 0.01
 """Spread of one rank's step time; the slowest of n ranks is sqrt(2 ln n) spreads late (extreme value of a normal
 law)."""
-COLLECTIVE_SMS = 20
-"""Streaming multiprocessors that NCCL takes while it runs (DeepSeek-V3: 20 of 132)."""
+COLLECTIVE_SMS = 24
+"""Streaming multiprocessors that NCCL's channels take while it runs (16 to 32 on an NVSwitch node; DeepSeek-V3: 20)."""
 LATE_PREFETCH = ("fsdp",)
 """FSDP1 as Composer configures it (backward_prefetch=BACKWARD_POST): weights are gathered after a unit's backward,
 exposed."""
@@ -236,7 +236,7 @@ def _behind_each(job: Job, stage: _Stage, forward: float, backward: float) -> fl
     """Per micro-batch: traffic hidden behind each pass, its first and last unit exposed, and the SMs it takes
     meanwhile."""
     device = find_device(job.cluster.gpu)
-    slow = COLLECTIVE_SMS / device.sms if device else 0.0
+    slow = COLLECTIVE_SMS / (device.sms - COLLECTIVE_SMS) if device else 0.0
     exposed = (forward + backward) / (job.model.layers + 1)
     for compute, comm in ((stage.forward, forward), (stage.backward, backward)):
         exposed += max(0.0, comm - compute) + slow * min(comm, compute)
