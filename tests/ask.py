@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,12 @@ import diagnose
 from diagnose.schema import COMM_PARTS, IDLE_CAUSES
 
 CASES = Path(__file__).parent / "cases"
+
+
+def corpus_folder() -> Path:
+    """Where public recordings lie: $DIAGNOSE_CORPUS, else ../shared/corpus beside the checkout."""
+    default = Path(__file__).parents[2] / "shared" / "corpus"
+    return Path(os.environ.get("DIAGNOSE_CORPUS", default))
 
 
 def run(*paths: Path, job: Path | None = None, **options: Any) -> Any:

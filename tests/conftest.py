@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
+from tests import ask
+
 
 @pytest.fixture(scope="session")
 def corpus() -> Path:
-    """Folder of the corpus: $DIAGNOSE_CORPUS, else ../shared/corpus beside the checkout. Skips where there is none."""
-    folder = Path(os.environ.get("DIAGNOSE_CORPUS") or Path(__file__).parents[2] / "shared" / "corpus")
+    """Folder of the corpus; skips where there is none."""
+    folder = ask.corpus_folder()
     if not folder.is_dir():
         pytest.skip(f"no corpus of real traces at {folder}; set DIAGNOSE_CORPUS to run this test")
     return folder
