@@ -250,3 +250,18 @@ def test_a_source_in_tiny_pieces() -> None:
 
 def test_the_reader_closes_over_no_path() -> None:
     assert kineto.read(Pieces(trace(event())))["files"]["path"].to_pylist() == ["trace.json"]
+
+
+def test_a_writer_that_changes_its_habits_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kineto, "BLOCK_BYTES", 4096)
+    found = [json.dumps(event(str(i), ts=i)) for i in range(300)]
+    text = ",".join(found[:100]) + "," + ",\n  ".join(found[100:200]) + ", " + " , ".join(found[200:])
+    tables = read(f'{{"baseTimeNanoseconds": 1, "traceEvents": [{text}]}}')
+    assert sorted(rows(tables["events"], "name"), key=int) == [str(i) for i in range(300)]
+    assert problems(tables) == {}
+
+
+def test_phases_that_are_not_read_are_counted() -> None:
+    tables = read(trace(event(), {**event(), "ph": "B"}, {**event(), "ph": "E"}, {"name": "no phase", "ts": 1}))
+    assert rows(tables["files"], "events_count", "status") == [(1, "partial")]
+    assert problems(tables) == {"unknown_category": 2, "damaged_event": 1}

@@ -17,6 +17,8 @@ from diagnose.ingest.kineto._stream import Bytes
 
 Indices = npt.NDArray[np.int64]
 
+Candidates = tuple[Indices, Indices, Indices]
+
 OPEN, CLOSE, COMMA = ord("{"), ord("}"), ord(",")
 SPACE = np.zeros(256, np.bool_)
 SPACE[[9, 10, 13, 32]] = True
@@ -39,6 +41,7 @@ class Cutter:
 
     def __init__(self) -> None:
         self._mask = np.zeros(0, np.bool_)
+        self._separator: tuple[np.uint64, np.uint64, int] | None = None
 
     def cut(self, view: Bytes, last: bool, by_depth: bool = True) -> Cut:
         """Slices of a window that begins inside the array, between two events.
@@ -48,13 +51,44 @@ class Cutter:
         first = first_token(view)
         if first == len(view) or view[first] != OPEN:
             return _nothing(first)
-        starts, commas, order = _candidates(view, self._find(view, OPEN), first)
+        opens = self._find(view, OPEN)
+        usual = None if by_depth else self._usual(view, opens, first)
+        if usual is None or len(view) - usual[0][-1] > len(view) // 8:  # the writer changed its habits
+            usual = _candidates(view, opens, first)
+        starts, commas, order = usual
+        if len(starts) > 1:
+            self._learn(view, int(commas[1]), int(starts[1]))
         heads = np.arange(len(starts))
         if by_depth:
             depth = order - np.searchsorted(self._find(view, CLOSE), starts)
             heads = _heads(depth, last) if depth.any() else heads
         chosen = starts[heads]
         return Cut(chosen[:-1], commas[heads[1:]], np.diff(order[heads]) == 1, int(chosen[-1]))
+
+    def _learn(self, view: Bytes, comma: int, start: int) -> None:
+        """Remember the bytes from the comma to the `{` of the next event, where they fit a word."""
+        text = view[comma : start + 1].tobytes()
+        self._separator = None
+        if len(text) <= 8:
+            word, mask = (np.frombuffer(t.rjust(8, b"\0"), np.uint64)[0] for t in (text, b"\xff" * len(text)))
+            self._separator = word, mask, len(text)
+
+    def _usual(self, view: Bytes, opens: Indices, first: int) -> Candidates | None:
+        """Candidates behind the separator that the writer used so far; others end up in slices that do not parse."""
+        if self._separator is None:
+            return None
+        word, mask, length = self._separator
+        words = np.ndarray((len(view) - 7,), np.uint64, view.data, strides=(1,))
+        head = int(np.searchsorted(opens, first))
+        from_here = max(head + 1, int(np.searchsorted(opens, 8)))
+        order = from_here + np.flatnonzero((words[opens[from_here:] - 7] & mask) == word)
+        order = order[view[opens[order] - length] == CLOSE]
+        starts = opens[order]
+        return (
+            np.concatenate(([first], starts)),
+            np.concatenate(([first], starts - length + 1)),
+            np.concatenate(([0], order - head)),
+        )
 
     def _find(self, view: Bytes, byte: int) -> Indices:
         if len(self._mask) < len(view):
@@ -79,7 +113,7 @@ def _nothing(rest: int) -> Cut:
     return Cut(none, none, np.zeros(0, np.bool_), rest)
 
 
-def _candidates(view: Bytes, opens: Indices, first: int) -> tuple[Indices, Indices, Indices]:
+def _candidates(view: Bytes, opens: Indices, first: int) -> Candidates:
     """Start, position of the comma before it, and number of earlier `{` for each candidate."""
     order = np.flatnonzero(opens > first)
     before = _previous(view, opens[order] - 1)

@@ -166,7 +166,7 @@ class _Events:
             state, at = self._mend(slices, cut, good, mended, is_last)
         starts = np.sort(np.append(cut.starts[good], [place for place, _ in mended])).astype(np.int64)
         self._suspicious |= any(part.shape == "device" and has_non_finite(part.found) for part in parsed)
-        self._survey.look(window, starts, window.size if window.ended else at, self._suspicious)
+        self._survey.look(window, starts, at, self._suspicious)
         self._keep(slices, parsed, codes, good)
         self._add_mended(mended)
         return state, at

@@ -32,7 +32,6 @@ _LINK: Spec = {"External id": INT, "correlation": INT}
 SHAPES: dict[str, Spec] = {
     "bare": _TOP,
     "meta": {"name": TEXT, "pid": INT, "tid": INT, "args": {"name": TEXT}},
-    "edge": {**_TOP, "ph": TEXT},  # begin and end written apart
     "op": {
         **_TOP,
         "args": {

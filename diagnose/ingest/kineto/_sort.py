@@ -164,8 +164,6 @@ def _decide(phase: str | None, category: str | None) -> Sort:
         return Sort(shape, KIND[kind or "other"], kind is None)
     if phase in ("i", "I", "R", "P"):
         return Sort("memory" if kind == "instant" else "bare", KIND["instant"])
-    if phase in ("B", "E"):
-        return Sort("edge", KIND[kind or "other"], kind is None)
     fixed = {"C": "bare", "M": "meta", "s": "flow", "t": "flow", "f": "flow", None: "lost"}
     return Sort(fixed.get(phase, "alien"), KIND["counter" if phase == "C" else "other"])
 
