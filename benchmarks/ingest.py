@@ -27,7 +27,7 @@ CORPUS = Path(os.environ.get("DIAGNOSE_CORPUS", ROOT.parent / "shared" / "corpus
 FAMOUS = CORPUS / "hta/tests/data/df_index_resolver/df_index_resolver.json.gz"
 SHIPPED = ROOT / "fixtures/modded_nanogpt_h100/trace.json.gz"
 
-OURS = "import sys; from diagnose import pipeline; t = pipeline.derive(pipeline.read(sys.argv[1:])); print(t['window_time'].num_rows)"
+BREAKDOWN = "SELECT rank, part, dur_ns FROM window_time"
 READ = "import sys; from diagnose import pipeline; t = pipeline.read(sys.argv[1:]); print(sum(x.nbytes for x in t.values()))"
 IMPORTS = "import diagnose.pipeline, diagnose.ingest.kineto"
 THEIRS = """
@@ -94,7 +94,7 @@ def side_by_side(path: Path, runs: int, theirs: str | None) -> None:
     """Load + breakdown by both, and the ratio."""
     size = path.stat().st_size
     print(f"{path.name}: {size / 1e6:.0f} MB of JSON", flush=True)
-    ours = measure([sys.executable, "-c", OURS, str(path)], runs)
+    ours = measure([sys.executable, "-m", "diagnose", "query", str(path), BREAKDOWN], runs)
     row("diagnose: read + every analysis", size, ours)
     if theirs:
         other = measure([theirs, "-c", THEIRS, str(path)], 1 if size > 5e8 else runs)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from benchmarks.validation_rows import count, number, table
+from benchmarks.validation_facts import count, number
+from benchmarks.validation_rows import table
 from diagnose.planner import Job, predict, search
 
 LLAMA_70B = {"layers": 80, "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn": 28672, "vocab": 128256, "seq_len": 4096}

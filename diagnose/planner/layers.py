@@ -14,7 +14,9 @@ from typing import NamedTuple
 from diagnose.formulas.matmul import matmul_s, stream_s
 from diagnose.formulas.transformer import attention_flop_per_token
 from diagnose.planner.devices import Device, find_device
+from diagnose.planner.host import kernels_count
 from diagnose.planner.job import Job, Model
+from diagnose.planner.products import attention_products, dense_mlp, expert_products, mlp_shapes
 from diagnose.planner.reading import PRECISIONS
 
 ATTENTION_SHARE = {
@@ -99,12 +101,12 @@ def _layer_time(
     tp, cp, _, _ = split
     tokens = max(1, recipe.micro_batch * model.seq_len // cp)
     bits = PRECISIONS[recipe.precision]
-    blocks = [(False, _attention_products(model, tokens, tp))]
+    blocks = [(False, attention_products(model, tokens, tp))]
     blocks += [
-        (True, part) for part in (_expert_products(model, tokens, split) if moe else [_dense_mlp(model, tokens, tp)])
+        (True, part) for part in (expert_products(model, tokens, split) if moe else [dense_mlp(model, tokens, tp)])
     ]
     if moe and model.shared_ffn:
-        blocks.append((True, (1, _mlp_shapes(tokens, model.hidden, model.shared_ffn // tp, model.gated))))
+        blocks.append((True, (1, mlp_shapes(tokens, model.hidden, model.shared_ffn // tp, model.gated))))
     forward = backward = mlp_forward = 0.0
     for is_mlp, (count, shapes) in blocks:
         for shape in shapes:
@@ -119,24 +121,13 @@ def _layer_time(
     held = sum(count * n * k for _, (count, shapes) in blocks for _, n, k in shapes)
     adding = stream_s(recipe.accumulate_bytes * held, device.hbm_bytes_per_s)
     return LayerTime(
-        ahead_phase, Phase(backward, attend_back, 2 * stream + adding), again, _kernels(moe, recipe)
+        ahead_phase,
+        Phase(backward, attend_back, 2 * stream + adding),
+        again,
+        kernels_count(moe, recipe.fixed_capacity, "full" in recipe.recompute),
     )
 
 
-def _kernels(moe: bool, recipe: Recipe) -> float:
-    """Kernels of one layer, forward and backward, that the host launches one by one."""
-    count = DENSE_KERNELS if not moe else MOE_KERNELS * (FIXED_SHAPE_RATIO if recipe.fixed_capacity else 1)
-    return count * (4 / 3 if "full" in recipe.recompute else 1)
-
-
-DENSE_KERNELS = 60
-"""About 20 forward and 40 backward: 6 products, attention, norms, residuals, activation, rotary and their gradients."""
-MOE_KERNELS = 700
-"""Router, permutation, dispatch, grouped products and combine launch many times more, and read counts back: 7 ms a
-layer and micro-batch without CUDA graphs (Megatron-Bridge moe-comm-overlap: Qwen3-30B on 16 H100, 20.99 s / 64 /
-48)."""
-FIXED_SHAPE_RATIO = 0.5
-"""With a fixed capacity all shapes are known: no counts are read back and no ragged permutation is built. A guess."""
 EARLY_STOP = ("fsdp", "torchtitan")
 """Frameworks whose full recompute is torch.utils.checkpoint(use_reentrant=False)."""
 
@@ -169,42 +160,6 @@ def _product(shape: tuple[int, int, int], device: Device, bits: int, count: int)
         for dims in ((m, n, k), (m, k, n), (k, n, m))
     )
     return ahead, of_input + of_weight
-
-
-_Part = tuple[int, list[tuple[int, int, int]]]
-
-
-def _attention_products(model: Model, tokens: int, tp: int) -> _Part:
-    hidden, width = model.hidden, model.heads * model.head_dim // tp
-    if model.attention != "mla":
-        kv = max(1, model.kv_heads // tp) * model.head_dim
-        return 1, [(tokens, width + 2 * kv, hidden), (tokens, hidden, width)]
-    rope = model.rope_dim * model.heads // tp
-    query = (
-        [(tokens, model.q_lora, hidden), (tokens, width + rope, model.q_lora)]
-        if model.q_lora
-        else [(tokens, width + rope, hidden)]
-    )
-    down = (tokens, model.kv_lora + model.rope_dim, hidden)
-    return 1, [*query, down, (tokens, 2 * width, model.kv_lora), (tokens, hidden, width)]
-
-
-def _mlp_shapes(tokens: int, hidden: int, ffn: int, gated: bool) -> list[tuple[int, int, int]]:
-    ffn = max(1, ffn)
-    return [(tokens, ffn * (2 if gated else 1), hidden), (tokens, hidden, ffn)]
-
-
-def _dense_mlp(model: Model, tokens: int, tp: int) -> _Part:
-    return 1, _mlp_shapes(tokens, model.hidden, model.ffn // tp, model.gated)
-
-
-def _expert_products(model: Model, tokens: int, split: tuple[int, int, int, int]) -> list[_Part]:
-    """Local experts as one grouped product: balanced routing, `tokens` of every rank times top-k over all experts."""
-    tp, _, ep, etp = split
-    local = max(1, model.experts // ep)
-    own = tokens // tp if tp > etp else tokens  # sequence parallel: a rank routes its share of the tokens
-    rows = max(1, own * etp * model.topk // local)
-    return [(local, _mlp_shapes(rows, model.hidden, model.expert_ffn // etp, model.gated))]
 
 
 def _attention(model: Model, recipe: Recipe, device: Device, tokens: int, tp: int) -> tuple[float, float]:

@@ -123,11 +123,20 @@ def enumerate_jobs(job: Job) -> Iterator[Job]:
         gpus = min(gpus, job.search.max_gpus)
     for layout in _layouts(job, gpus):
         for micro in _allowed(job, "micro_batch", MICRO_BATCHES):
-            if job.train.global_batch % (layout.dp * micro):
+            batch = _batch(job, layout.dp * micro)
+            if not batch:
                 continue
             for zero in _zeros(job, layout):
                 for recompute in {job.train.recompute, *RECOMPUTE}:
-                    yield job.with_layout(layout, micro_batch=micro, zero=zero, recompute=recompute)
+                    yield job.with_layout(layout, micro_batch=micro, zero=zero, recompute=recompute, global_batch=batch)
+
+
+def _batch(job: Job, unit: int) -> int:
+    """The global batch in multiples of `unit`: as given, or rounded up where it may; 0 where illegal."""
+    given = job.train.global_batch
+    if given % unit == 0:
+        return given
+    return 0 if job.search.fixed_global_batch else -(-given // unit) * unit
 
 
 def _layouts(job: Job, gpus: int) -> Iterator[Layout]:

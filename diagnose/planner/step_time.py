@@ -11,14 +11,15 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from diagnose.formulas.links import Fabric, Placement, collective_s
+from diagnose.formulas.links import Fabric
 from diagnose.formulas.schedules import ZERO_BUBBLE_SHARE
 from diagnose.planner.devices import find_device
+from diagnose.planner.gradients import Passes, data_parallel_s
+from diagnose.planner.host import GRAPH_SHARE, LAUNCH_S
 from diagnose.planner.job import Job
 from diagnose.planner.layers import LayerTime, Phase, head_time, layer_time
 from diagnose.planner.stages import StageParameters, layers_per_stage, stage_parameters
 from diagnose.planner.traffic import (
-    WIDTH_BYTES,
     Groups,
     context_parallel_s,
     expert_parallel_s,
@@ -28,18 +29,9 @@ from diagnose.planner.traffic import (
     tensor_parallel_s,
 )
 
-LAUNCH_S = 10e-6
-"""Host time of one eager operator with its share of autograd and Python."""
-GRAPH_SHARE = 0.15
-"""Share of the host time that CUDA graphs leave."""
 SKEW_SPREAD = 0.01
 """Spread of one rank's step time; the slowest of n ranks is sqrt(2 ln n) spreads late (extreme value of a normal
 law)."""
-COLLECTIVE_SMS = 24
-"""Streaming multiprocessors that NCCL's channels take while it runs (16 to 32 on an NVSwitch node; DeepSeek-V3: 20)."""
-LATE_PREFETCH = ("fsdp",)
-"""FSDP1 as Composer configures it (backward_prefetch=BACKWARD_POST): weights are gathered after a unit's backward,
-exposed."""
 TENSOR_OVERLAP_RATIO = 0.5
 """Share of tensor parallel traffic that chunked products hide: gathers travel under products, the chunks lose some of
 their rate (MegaScale: +2.2 points of MFU, torchtitan: 4 to 16 % of the step; half of the traffic explains both)."""
@@ -117,7 +109,7 @@ def step_time(job: Job, factors: Factors = Factors()) -> StepTime:
     weights = max((stage_parameters(job, index) for index in {0, layout.pp - 1}), key=sum)
     send = pipeline_s(job, fabric, groups) * factors.pp
     crossings = 2 * (layout.pp - 1) if layout.vpp > 1 else 2 * m + 2 * (layout.pp - 1)
-    dp = factors.dp * _data_parallel_s(job, slowest, weights, fabric, groups)
+    dp = factors.dp * data_parallel_s(job, Passes(slowest.forward, slowest.backward), weights, fabric, groups)
     optimizer = factors.optimizer * _optimizer_s(job, weights)
     busy = m * slowest.total + bubble
     return StepTime(
@@ -188,76 +180,6 @@ def _exposed_ring_s(job: Job, time: LayerTime, fabric: Fabric, groups: Groups) -
     return max(ring / job.layout.cp, ring - time.forward.attention_s) + max(
         2 * ring / job.layout.cp, 2 * ring - time.backward.attention_s
     )
-
-
-def sharded_per_microbatch(job: Job) -> bool:
-    """Weights are gathered for every micro-batch (ZeRO-3, and FSDP without a pipeline)."""
-    return (
-        job.layout.pp == 1
-        and job.layout.dp * job.layout.cp > 1
-        and (job.train.zero == 3 or (job.train.zero == 2 and job.search.framework in ("fsdp", "torchtitan")))
-    )
-
-
-def _data_parallel_s(job: Job, stage: _Stage, weights: StageParameters, fabric: Fabric, groups: Groups) -> float:
-    """Exposed gradient and weight traffic of a step."""
-    train, frozen = job.train, job.train.trainable_ratio
-    grad = WIDTH_BYTES[train.grad_dtype] * frozen
-    reduce = _both(job, weights, grad, "reduce_scatter", fabric, groups)
-    gather = _both(job, weights, 2.0 * frozen, "all_gather", fabric, groups)
-    if sharded_per_microbatch(job):
-        gather = _both(job, weights, 2.0, "all_gather", fabric, groups)
-        again = gather if train.zero == 3 else 0.0
-        late = again if job.search.framework in LATE_PREFETCH else 0.0
-        return job.microbatches * (late + _behind_each(job, stage, gather, again - late + reduce))
-    if not train.zero:  # every rank keeps all gradients: one all-reduce, in the framework's buckets
-        reduce, gather = _all_reduce_s(job, weights, grad, fabric, groups), 0.0
-    if not job.layout.overlap_grad_reduce:
-        return reduce + gather
-    layers = max(layers_per_stage(job))
-    tail = (reduce + gather) / layers
-    return tail + max(0.0, reduce - tail - stage.backward) + max(0.0, gather - tail - stage.forward)
-
-
-BUCKET_BYTES = {"nanotron": 25e6, "fsdp": 25e6, "torchtitan": 25e6, "deepspeed": 5e8, "megatron": 1.6e8}
-"""Gradient bucket: 25 MB in PyTorch's DDP, 500 M elements in DeepSpeed (capped here), 40 M parameters in Megatron."""
-
-
-def _all_reduce_s(job: Job, weights: StageParameters, width: float, fabric: Fabric, groups: Groups) -> float:
-    """Gradients of plain data parallel, bucket after bucket."""
-    total = 0.0
-    for size, place in ((weights.dense * width, groups.dp), (weights.experts * width, groups.edp)):
-        buckets = max(1.0, size / BUCKET_BYTES[job.search.framework])
-        total += buckets * collective_s("all_reduce", size / buckets, place, fabric) if size else 0.0
-    return total
-
-
-def _behind_each(job: Job, stage: _Stage, forward: float, backward: float) -> float:
-    """Per micro-batch: traffic hidden behind each pass, its first and last unit exposed, and the SMs it takes
-    meanwhile."""
-    device = find_device(job.cluster.gpu)
-    slow = COLLECTIVE_SMS / (device.sms - COLLECTIVE_SMS) if device else 0.0
-    exposed = (forward + backward) / (job.model.layers + 1)
-    for compute, comm in ((stage.forward, forward), (stage.backward, backward)):
-        exposed += max(0.0, comm - compute) + slow * min(comm, compute)
-    return exposed
-
-
-def _both(job: Job, weights: StageParameters, width: float, op: str, fabric: Fabric, groups: Groups) -> float:
-    """Dense weights over dp*cp, experts over their own replicas."""
-    dense = _shard_group(job, groups.dp)
-    return collective_s(op, weights.dense * width, dense, fabric) + collective_s(
-        op, weights.experts * width, groups.edp, fabric
-    )
-
-
-def _shard_group(job: Job, place: Placement) -> Placement:
-    """ZeRO-3 of DeepSpeed runs one ring over all ranks, so a GPU gets its own NIC's rate and not its node's."""
-    if job.train.zero == 3 and job.search.framework == "deepspeed" and place.domains > 1:
-        return Placement(place.ranks, 1)
-    if job.train.shard_group and job.train.zero == 3:
-        return Placement(min(place.ranks, job.train.shard_group), min(place.per_domain, job.train.shard_group))
-    return place
 
 
 def _optimizer_s(job: Job, weights: StageParameters) -> float:

@@ -1,0 +1,244 @@
+"""What the sources of the validation tables state about their runs beyond the columns: links, kernels, framework.
+
+Every fact is from the source a table names, or a default of the software it ran; none is taken from a measured column.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from diagnose.planner import Job, predict
+
+GB = 1e9
+
+
+def number(text: str | None) -> float | None:
+    """The first number in a cell, None where it has none."""
+    found = re.search(r"-?\d+(?:\.\d+)?", text or "")
+    return float(found.group()) if found else None
+
+
+def count(text: str | None, default: int = 1) -> int:
+    found = number(text)
+    return default if found is None else int(found)
+
+
+def zero(text: str) -> int:
+    if "dist-opt" in text:
+        return 1
+    if text.startswith("FSDP("):
+        return 3
+    found = re.search(r"(?:ZeRO-|FSDP-)(\d)", text)
+    return int(found.group(1)) if found else 0
+
+
+def recompute(text: str) -> list[str] | str:
+    if text.startswith("full"):
+        return "full"
+    return ["selective"] if text.startswith("selective") else "none"
+
+
+def mosaic(raw: dict[str, str]) -> dict[str, Any]:
+    """Composer FSDP; Triton flash attention, the first algorithm; RoCE 1600 Gb/s a node on A100, 3200 on H100."""
+    precision = "fp8" if "fp8" in raw["precision"] else "bf16"
+    return {
+        "model": {"gated": False, "tied": True},
+        "train": {
+            "precision": precision,
+            "grad_dtype": "bf16",
+            "attention_kernel": "flash1",
+            "fusion": "norms",
+        },
+        "cluster": {"inter_bytes_per_s": (50 if raw["gpu"].startswith("H100") else 25) * GB},
+        "search": {"framework": "fsdp"},
+    }
+
+
+def bloom(raw: dict[str, str]) -> dict[str, Any]:
+    """Megatron-DeepSpeed on Jean Zay: 4 Omni-Path 100 Gb/s links a node of 8, no overlap, no sequence parallel."""
+    pp, hidden = count(raw["pp"]), count(raw["hidden"])
+    estimate = ((number(raw["params_b"]) or 0) / 200 * 80) if hidden == 14400 else 0
+    bf16 = "bf16" in raw["precision"]
+    return {
+        "layers": max(pp, round(estimate / pp) * pp),
+        "model": {"gated": False, "tied": True},
+        "train": {
+            "precision": "bf16" if bf16 else "fp16",
+            "grad_dtype": "fp32" if "bf16-optimizer" in raw["note"] else "fp16",
+            "attention_kernel": "unfused",
+            "dropout": True,
+        },
+        "layout": {"overlap_grad_reduce": False},
+        "cluster": {"inter_bytes_per_s": 4 * 12.5 * GB / 8},
+        "search": {"framework": "deepspeed"},
+    }
+
+
+def selene(raw: dict[str, str]) -> dict[str, Any]:
+    """Megatron-LM of 2021 / 2022 on DGX A100, 8 x 200 Gb/s: score matrices in memory, dropout, no gradient overlap."""
+    vpp = count(raw["vp"])
+    if "run_table_1" in raw["vp"]:  # two to four layers a chunk: examples/academic_paper_scripts/sc21/run_table_1.sh
+        vpp = {2: 2, 4: 2, 8: 2, 16: 2, 35: 1, 64: 1}.get(count(raw["pp"]), 1)
+    return {
+        "model": {"gated": False, "tied": True},
+        "train": {"precision": "fp16", "grad_dtype": "fp32", "attention_kernel": "unfused", "dropout": True},
+        "layout": {"overlap_grad_reduce": False, "vpp": vpp},
+        "cluster": {"inter_bytes_per_s": 25 * GB},
+        "search": {"framework": "deepspeed" if "ZeRO-3" in raw["zero"] else "megatron"},
+    }
+
+
+def torchtitan(raw: dict[str, str]) -> dict[str, Any] | None:
+    """FSDP2 on 8 x 400 Gb/s; memory is the caching allocator's, so no context; local batch is split into
+    micro-batches."""
+    text = raw["precision"] + raw["note"]
+    stages = count(raw["pp"])  # pipeline micro-batches default to one per stage of the schedule (torchtitan config)
+    chunks = 2 if raw["vp"].startswith(">1") else 1
+    micro = max(1, count(re.sub(r"^LBS ", "", raw["mbs"])) // (stages * chunks)) if stages > 1 else count(raw["mbs"])
+    gbs = count(raw["gbs"]) or micro * count(raw["gpus"])
+    return {
+        "train": {
+            "precision": "fp8"
+            if "fp8" in text.lower().replace("bf16/fp8", "fp8") or "float8" in text.lower()
+            else "bf16",
+            "micro_batch": micro,
+            "global_batch": gbs,
+            "zero": 3,
+            "grad_dtype": "fp32",
+            "fusion": "all" if "compile" in text else "none",
+            "attention_kernel": "flash2",
+            "recompute": "full" if raw["recompute"].startswith("full") else ["every_other_product"],
+        },
+        "layout": {
+            "overlap_tp": "async" in text.lower() and "vanilla" not in text,
+            "vpp": chunks,
+        },
+        "cluster": {"inter_bytes_per_s": 50 * GB},
+        "search": {"framework": "torchtitan"},
+    }
+
+
+def bridge(raw: dict[str, str]) -> dict[str, Any] | None:
+    """Megatron-Bridge recipes: cuDNN attention, distributed optimizer, CUDA graphs from release 26.06 on."""
+    trainable = 0.002 if "LoRA" in raw["note"] else 1.0
+    precision = raw["precision"].upper()
+    bits = "nvfp4" if "NVFP4" in precision else "bf16" if precision == "BF16" else "fp8"
+    graphs = raw["note"].split(" ")[0] >= "26.06"
+    facts: dict[str, Any] = {
+        "layout": {"overlap_tp": not raw["n_experts"]},
+        "train": {
+            "cuda_graphs": graphs,
+            "precision": bits,
+            "grad_dtype": "bf16",
+            "trainable_ratio": trainable,
+            "attention_kernel": "cudnn",
+        },
+        "cluster": {"gpus_per_node": 8 if raw["gpu"] in ("H100", "B200", "B300") else 4},
+        "model": {},
+    }
+    if raw["n_experts"]:
+        facts["model"] = experts(raw)
+    if "tokendrop" in raw["model"]:
+        facts["train"] |= {"routing": "capacity"}
+    return facts
+
+
+def experts(raw: dict[str, str]) -> dict[str, Any]:
+    model = {"experts": count(raw["n_experts"]), "topk": count(raw["topk"]), "expert_ffn": count(raw["moe_ffn"])}
+    name = raw["model"]
+    if name.startswith("DeepSeekV3"):
+        mla = {"attention": "mla", "kv_heads": 128, "head_dim": 128, "q_lora": 1536, "kv_lora": 512, "rope_dim": 64}
+        return model | mla | {"dense_layers": 3, "shared_ffn": 2048}
+    head = {"Qwen3": 128, "GPT": 64}
+    return model | {"head_dim": head.get(re.split(r"[_ ]", name)[0], 128), "ffn": count(raw["moe_ffn"])}
+
+
+def readme(raw: dict[str, str]) -> dict[str, Any] | None:
+    """Megatron-Core r0.8 on Eos, 8 x 400 Gb/s: transformer engine, gradients and TP overlapped.
+
+    Micro-batch and chunks are not printed; a published benchmark is tuned, so the pair the model finds fastest is
+    taken.
+    """
+    if not raw["gpu"].startswith("H100") or not number(raw["step_s"]):
+        return {}
+    return {
+        "model": {"gated": False},
+        "train": {"grad_dtype": "fp32", "attention_kernel": "cudnn"},
+        "layout": {"overlap_tp": True},
+        "cluster": {"inter_bytes_per_s": 50 * GB},
+        "tuned": True,
+    }
+
+
+def tuned(job: dict[str, Any]) -> dict[str, Any]:
+    """The description with the micro-batch and chunk count of the fastest prediction that fits."""
+    layout, gbs, layers = job["layout"], job["train"]["global_batch"], job["model"]["layers"]
+    dp = job["cluster"]["gpus"] // (layout["tp"] * layout["pp"] * layout["cp"])
+    best: tuple[float, dict[str, Any]] | None = None
+    for micro in (m for m in (1, 2, 4) if gbs % (dp * m) == 0):
+        for chunks in (v for v in range(1, layers // layout["pp"] + 1) if layers % (layout["pp"] * v) == 0):
+            if chunks > 1 and (layout["pp"] == 1 or gbs // dp // micro % layout["pp"]):
+                continue
+            trial = job | {
+                "train": job["train"] | {"micro_batch": micro},
+                "layout": layout | {"vpp": chunks},
+            }
+            found = predict(Job.from_dict(trial))
+            if found.fits is not False and (best is None or found.step_s < best[0]):
+                best = found.step_s, trial
+    assert best is not None, job
+    return best[1]
+
+
+def nanotron(raw: dict[str, str]) -> dict[str, Any]:
+    """nanotron on 8-GPU H100 nodes with 3200 Gb/s EFA: second-generation flash attention.
+
+    scripts/scaling_benchmarks.py: tied embeddings below an FFN of 10,000, fp32 accumulation. ZeRO-0
+    is PyTorch's DDP, whose hooks overlap the all-reduce; ZeRO-1 reduces after the backward pass. Its asynchronous
+    TP runs only the local chunk while the others travel, so TP counts as exposed.
+    """
+    return {
+        "model": {"tied": count(raw["ffn"]) < 10_000},
+        "train": {"grad_dtype": "fp32", "attention_kernel": "flash2", "fusion": "norms"},
+        "layout": {"overlap_grad_reduce": zero(raw["zero"]) == 0},
+        "cluster": {"inter_bytes_per_s": 50 * GB},
+        "search": {"framework": "nanotron"},
+    }
+
+
+def llama3(raw: dict[str, str]) -> dict[str, Any]:
+    """Llama 3 405B on RoCE 400 Gb/s a GPU: interleaved (two layers a chunk here), FSDP that gathers weights once."""
+    return {
+        "train": {"grad_dtype": "fp32", "attention_kernel": "cudnn", "zero": 2},
+        "layout": {"vpp": 4},
+        "cluster": {"inter_bytes_per_s": 50 * GB},
+    }
+
+
+def generic(raw: dict[str, str]) -> dict[str, Any]:
+    """A table this file does not know: what its own columns say about software and precision."""
+    text = " ".join((raw["zero"], raw["model"], raw["note"], raw["source"], raw["precision"])).lower()
+    old = raw["gpu"].startswith("V100") or "fp16" in raw["precision"].lower()
+    bits = "nvfp4" if "fp4" in text else "fp8" if "fp8" in raw["precision"].lower() else "fp16" if old else "bf16"
+    framework = "torchtitan" if "fsdp" in text else "deepspeed" if "deepspeed" in text else "megatron"
+    return {
+        "model": {"gated": count(raw["ffn"], 0) != 4 * count(raw["hidden"]) and not old},
+        "train": {"precision": bits, "attention_kernel": "unfused" if old else "", "dropout": old},
+        "layout": {"overlap_grad_reduce": not old},
+        "search": {"framework": framework},
+    }
+
+
+FACTS = {
+    "llama3_table4": llama3,
+    "mosaicml_llmfoundry": mosaic,
+    "bloom176b_jeanzay": bloom,
+    "narayanan2021_table1": selene,
+    "narayanan2021_table2": selene,
+    "korthikanti2022_table5_time": selene,
+    "torchtitan": torchtitan,
+    "megatron_bridge_perf": bridge,
+    "megatron_lm_readme": readme,
+    "nanotron_ultrascale": nanotron,
+}

@@ -1,0 +1,99 @@
+"""Gradient and weight traffic of data parallelism, plain or sharded, and what of it a step cannot hide.
+
+Plain: one all-reduce a step in buckets. ZeRO-1 and 2: reduce-scatter and all-gather, the same bytes, once a step.
+ZeRO-3 (and FSDP): gathers again in the backward pass, half as much again, and all of it for every micro-batch. Sources:
+Rajbhandari et al. 2020 section 7, PyTorch FSDP notes, Megatron-LM core/distributed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from diagnose.formulas.links import Fabric, Placement, collective_s
+from diagnose.planner.devices import find_device
+from diagnose.planner.job import Job
+from diagnose.planner.stages import StageParameters, layers_per_stage
+from diagnose.planner.traffic import WIDTH_BYTES, Groups
+
+COLLECTIVE_SMS = 24
+"""Streaming multiprocessors that NCCL's channels take while it runs (16 to 32 on an NVSwitch node; DeepSeek-V3: 20)."""
+LATE_PREFETCH = ("fsdp",)
+"""FSDP1 as Composer configures it (backward_prefetch=BACKWARD_POST): weights are gathered after a unit's backward,
+exposed."""
+
+
+class Passes(NamedTuple):
+    """Compute of one micro-batch on the slowest stage: what traffic can hide behind."""
+
+    forward_s: float
+    backward_s: float
+
+
+def sharded_per_microbatch(job: Job) -> bool:
+    """Weights are gathered for every micro-batch (ZeRO-3, and FSDP without a pipeline)."""
+    return (
+        job.layout.pp == 1
+        and job.layout.dp * job.layout.cp > 1
+        and (job.train.zero == 3 or (job.train.zero == 2 and job.search.framework in ("fsdp", "torchtitan")))
+    )
+
+
+def data_parallel_s(job: Job, passes: Passes, weights: StageParameters, fabric: Fabric, groups: Groups) -> float:
+    """Exposed gradient and weight traffic of a step."""
+    train, frozen = job.train, job.train.trainable_ratio
+    grad = WIDTH_BYTES[train.grad_dtype] * frozen
+    reduce = _both(job, weights, grad, "reduce_scatter", fabric, groups)
+    gather = _both(job, weights, 2.0 * frozen, "all_gather", fabric, groups)
+    if sharded_per_microbatch(job):
+        gather = _both(job, weights, 2.0, "all_gather", fabric, groups)
+        again = gather if train.zero == 3 else 0.0
+        late = again if job.search.framework in LATE_PREFETCH else 0.0
+        return job.microbatches * (late + _behind_each(job, passes, gather, again - late + reduce))
+    if not train.zero:  # every rank keeps all gradients: one all-reduce, in the framework's buckets
+        reduce, gather = _all_reduce_s(job, weights, grad, fabric, groups), 0.0
+    if not job.layout.overlap_grad_reduce:
+        return reduce + gather
+    layers = max(layers_per_stage(job))
+    tail = (reduce + gather) / layers
+    return tail + max(0.0, reduce - tail - passes.backward_s) + max(0.0, gather - tail - passes.forward_s)
+
+
+BUCKET_BYTES = {"nanotron": 25e6, "fsdp": 25e6, "torchtitan": 25e6, "deepspeed": 5e8, "megatron": 1.6e8}
+"""Gradient bucket: 25 MB in PyTorch's DDP, 500 M elements in DeepSpeed (capped here), 40 M parameters in Megatron."""
+
+
+def _all_reduce_s(job: Job, weights: StageParameters, width: float, fabric: Fabric, groups: Groups) -> float:
+    """Gradients of plain data parallel, bucket after bucket."""
+    total = 0.0
+    for size, place in ((weights.dense * width, groups.dp), (weights.experts * width, groups.edp)):
+        buckets = max(1.0, size / BUCKET_BYTES[job.search.framework])
+        total += buckets * collective_s("all_reduce", size / buckets, place, fabric) if size else 0.0
+    return total
+
+
+def _behind_each(job: Job, passes: Passes, forward: float, backward: float) -> float:
+    """Per micro-batch: traffic hidden behind each pass, its first and last unit exposed, and the SMs it takes
+    meanwhile."""
+    device = find_device(job.cluster.gpu)
+    slow = COLLECTIVE_SMS / (device.sms - COLLECTIVE_SMS) if device else 0.0
+    exposed = (forward + backward) / (job.model.layers + 1)
+    for compute, comm in ((passes.forward_s, forward), (passes.backward_s, backward)):
+        exposed += max(0.0, comm - compute) + slow * min(comm, compute)
+    return exposed
+
+
+def _both(job: Job, weights: StageParameters, width: float, op: str, fabric: Fabric, groups: Groups) -> float:
+    """Dense weights over dp*cp, experts over their own replicas."""
+    dense = _shard_group(job, groups.dp)
+    return collective_s(op, weights.dense * width, dense, fabric) + collective_s(
+        op, weights.experts * width, groups.edp, fabric
+    )
+
+
+def _shard_group(job: Job, place: Placement) -> Placement:
+    """ZeRO-3 of DeepSpeed runs one ring over all ranks, so a GPU gets its own NIC's rate and not its node's."""
+    if job.train.zero == 3 and job.search.framework == "deepspeed" and place.domains > 1:
+        return Placement(place.ranks, 1)
+    if job.train.shard_group and job.train.zero == 3:
+        return Placement(min(place.ranks, job.train.shard_group), min(place.per_domain, job.train.shard_group))
+    return place
