@@ -76,16 +76,24 @@ def bloom(raw: dict[str, str]) -> dict[str, Any]:
 
 
 def selene(raw: dict[str, str]) -> dict[str, Any]:
-    """Megatron-LM of 2021 / 2022 on DGX A100, 8 x 200 Gb/s: score matrices in memory, dropout, no gradient overlap."""
-    vpp = count(raw["vp"])
+    """Megatron-LM of 2021 / 2022 on DGX A100, 8 x 200 Gb/s: score matrices in memory, dropout, no gradient overlap.
+
+    DeepSpeed reduces in fp16, Megatron in fp32.
+    """
+    vpp, deepspeed = count(raw["vp"]), "ZeRO-3" in raw["zero"]
     if "run_table_1" in raw["vp"]:  # two to four layers a chunk: examples/academic_paper_scripts/sc21/run_table_1.sh
         vpp = {2: 2, 4: 2, 8: 2, 16: 2, 35: 1, 64: 1}.get(count(raw["pp"]), 1)
     return {
         "model": {"gated": False, "tied": True},
-        "train": {"precision": "fp16", "grad_dtype": "fp32", "attention_kernel": "unfused", "dropout": True},
+        "train": {
+            "precision": "fp16",
+            "grad_dtype": "fp16" if deepspeed else "fp32",
+            "attention_kernel": "unfused",
+            "dropout": True,
+        },
         "layout": {"overlap_grad_reduce": False, "vpp": vpp},
         "cluster": {"inter_bytes_per_s": 25 * GB},
-        "search": {"framework": "deepspeed" if "ZeRO-3" in raw["zero"] else "megatron"},
+        "search": {"framework": "deepspeed" if deepspeed else "megatron"},
     }
 
 

@@ -7,6 +7,7 @@ Rajbhandari et al. 2020 section 7, PyTorch FSDP notes, Megatron-LM core/distribu
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from diagnose.formulas.links import Fabric, Placement, collective_s
@@ -45,7 +46,10 @@ def data_parallel_s(job: Job, passes: Passes, weights: StageParameters, fabric: 
     reduce = _both(job, weights, grad, "reduce_scatter", fabric, groups)
     gather = _both(job, weights, 2.0 * frozen, "all_gather", fabric, groups)
     if sharded_per_microbatch(job):
-        gather = _both(job, weights, 2.0, "all_gather", fabric, groups)
+        units = job.model.layers  # one collective a layer: its ring latency is paid per layer
+        layer = StageParameters(weights.dense / units, weights.experts / units)
+        gather = units * _both(job, layer, 2.0, "all_gather", fabric, groups)
+        reduce = units * _both(job, layer, grad, "reduce_scatter", fabric, groups)
         again = gather if train.zero == 3 else 0.0
         late = again if job.search.framework in LATE_PREFETCH else 0.0
         return job.microbatches * (late + _behind_each(job, passes, gather, again - late + reduce))
@@ -85,15 +89,22 @@ def _behind_each(job: Job, passes: Passes, forward: float, backward: float) -> f
 def _both(job: Job, weights: StageParameters, width: float, op: str, fabric: Fabric, groups: Groups) -> float:
     """Dense weights over dp*cp, experts over their own replicas."""
     dense = _shard_group(job, groups.dp)
-    return collective_s(op, weights.dense * width, dense, fabric) + collective_s(
+    links = _one_rail(fabric, dense) if _single_ring(job) else fabric
+    return collective_s(op, weights.dense * width, dense, links) + collective_s(
         op, weights.experts * width, groups.edp, fabric
     )
 
 
 def _shard_group(job: Job, place: Placement) -> Placement:
-    """ZeRO-3 of DeepSpeed runs one ring over all ranks, so a GPU gets its own NIC's rate and not its node's."""
-    if job.train.zero == 3 and job.search.framework == "deepspeed" and place.domains > 1:
-        return Placement(place.ranks, 1)
-    if job.train.shard_group and job.train.zero == 3:
-        return Placement(min(place.ranks, job.train.shard_group), min(place.per_domain, job.train.shard_group))
-    return place
+    """Hybrid sharding gathers inside groups of `shard_group` neighbours."""
+    group = job.train.shard_group
+    return Placement(min(place.ranks, group), min(place.per_domain, group)) if group else place
+
+
+def _single_ring(job: Job) -> bool:
+    """DeepSpeed's ZeRO-3 runs one ring over all ranks: it crosses each node on one NIC, not on all of them."""
+    return job.train.zero == 3 and job.search.framework == "deepspeed"
+
+
+def _one_rail(fabric: Fabric, place: Placement) -> Fabric:
+    return replace(fabric, inter_bytes_per_s=fabric.inter_bytes_per_s / place.per_domain)
