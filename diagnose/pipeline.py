@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from graphlib import TopologicalSorter
 from multiprocessing import get_context
@@ -103,12 +103,21 @@ def _read_in_processes(
     return parts
 
 
-def derive(tables: Tables, selected: Selection = selection.EVERYTHING) -> Tables:
-    """`tables` plus every derived table whose inputs exist, computed in dependency order."""
+def derive(tables: Tables, selected: Selection = selection.EVERYTHING, wanted: Container[str] | None = None) -> Tables:
+    """`tables` plus derived tables whose inputs exist, computed in dependency order.
+
+    `wanted`: names of the tables the caller will look at; only these and what they rest on are computed (None: all).
+    """
     known = discover()
-    order = TopologicalSorter({a.name: {*a.needs, *a.optional} for a in known.values()}).static_order()
+    graph = {a.name: {*a.needs, *a.optional} for a in known.values()}
+    order = [name for name in TopologicalSorter(graph).static_order() if name in known]
+    if wanted is not None:
+        used = {name for name in order if name in wanted}
+        for name in reversed(order):
+            used |= graph[name] if name in used else set()
+        order = [name for name in order if name in used]
     result = selection.of_ranks(selection.of_one_unit(selection.of_one_run(tables)), selected)
-    for analysis in (known[name] for name in order if name in known):
+    for analysis in (known[name] for name in order):
         if not all(need in result for need in analysis.needs):
             continue
         given = {name: result[name] for name in (*analysis.needs, *analysis.optional) if name in result}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -43,7 +44,8 @@ def command(
     from diagnose.cli import _progress
 
     with _progress.reading(quiet) as progress:
-        tables = pipeline.derive(pipeline.read([path], None, progress), selection.parse(ranks, steps))
+        read = pipeline.read([path], None, progress)
+        tables = pipeline.derive(read, selection.parse(ranks, steps), engine.tables_named(sql))
     result = engine.query(tables, sql)
     if format_ is Format.table and output is None:
         _print(result)
@@ -60,10 +62,25 @@ def _encode(result: pa.Table, format_: Format) -> bytes:
 
         pq.write_table(result, sink)
         return bytes(sink.getvalue())
-    frame = result.to_pandas()
     if format_ is Format.json:
-        return bytes(frame.to_json(orient="records", indent=1).encode() + b"\n")
-    return bytes(frame.to_csv(index=False).encode())
+        return json.dumps(result.to_pylist(), indent=1, default=str).encode() + b"\n"
+    import pyarrow.csv as pc
+
+    pc.write_csv(_flat(result), sink, pc.WriteOptions(quoting_style="needed"))
+    return bytes(sink.getvalue())
+
+
+def _flat(result: pa.Table) -> pa.Table:
+    """The table with lists as JSON text: CSV has no lists."""
+    import pyarrow as pa
+
+    columns = [
+        pa.array([None if v is None else json.dumps(v) for v in column.to_pylist()], pa.string())
+        if pa.types.is_nested(column.type)
+        else column
+        for column in result.itercolumns()
+    ]
+    return pa.table(columns, names=result.column_names)
 
 
 def _write(data: bytes, output: Path | None, format_: Format) -> None:

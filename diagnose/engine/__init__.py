@@ -7,9 +7,20 @@ analysis fills them is the pipeline's business.
 from diagnose.engine.evaluate import bind, evaluate, ranked
 from diagnose.engine.explain import explain
 from diagnose.engine.load import load_rules
-from diagnose.engine.query import query
+from diagnose.engine.query import query, tables_named
 from diagnose.engine.questions import questions
 from diagnose.engine.symptoms import symptoms
 from diagnose.findings import Rule
 
-__all__ = ["Rule", "bind", "evaluate", "explain", "load_rules", "query", "questions", "ranked", "symptoms"]
+__all__ = [
+    "Rule",
+    "bind",
+    "evaluate",
+    "explain",
+    "load_rules",
+    "query",
+    "questions",
+    "ranked",
+    "symptoms",
+    "tables_named",
+]

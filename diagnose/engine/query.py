@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -29,6 +31,25 @@ def query(tables: Mapping[str, pa.Table], sql: str) -> pa.Table:
         raise UsageError(f"query: {one_line(error)}") from error
     finally:
         connection.close()
+
+
+def tables_named(sql: str) -> set[str] | None:
+    """Names of the tables that a SELECT reads; None where that cannot be told (SHOW TABLES, or SQL that is wrong)."""
+    with duckdb.connect() as connection:
+        tree = json.loads(connection.execute("SELECT json_serialize_sql($1)", [sql]).fetchall()[0][0])
+    return None if tree.get("error") else set(_table_names(tree)) or None
+
+
+def _table_names(node: Any) -> Iterator[str]:
+    """Every table a parsed statement refers to, names of its own WITH clauses included."""
+    if isinstance(node, list):
+        for item in node:
+            yield from _table_names(item)
+    elif isinstance(node, dict):
+        if node.get("type") == "BASE_TABLE":
+            yield node["table_name"]
+        for item in node.values():
+            yield from _table_names(item)
 
 
 def _whole_numbers(result: pa.Table) -> pa.Table:

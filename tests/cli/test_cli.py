@@ -185,3 +185,17 @@ def test_version_and_help_are_there(tmp_path: Path) -> None:
     loaded = subprocess.run([sys.executable, "-c", heavy], check=True, capture_output=True, text=True)
 
     assert loaded.stdout.strip() == "[]", "--help must not pay for Arrow and DuckDB"
+
+
+def test_query_derives_only_what_the_sql_reads() -> None:
+    from diagnose import engine, pipeline
+    from diagnose.schema import INGESTED
+
+    empty = {name: table.empty() for name, table in INGESTED.items()}
+
+    named = engine.tables_named("SELECT 1 FROM steps JOIN (SELECT * FROM files) USING (rank)")
+    derived = set(pipeline.derive(empty, wanted=named)) - set(empty)
+
+    assert named == {"steps", "files"}
+    assert derived == {"steps"}
+    assert engine.tables_named("SHOW TABLES") is None
