@@ -148,7 +148,7 @@ def test_query_without_sql_lists_tables(tmp_path: Path) -> None:
 
 def test_lint_says_what_was_repaired_and_where(tmp_path: Path) -> None:
     (tmp_path / "cut.json").write_text(
-        '{"traceEvents": [{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1,"dur":2,"args":{"device":0}},{"ph":'
+        '{"traceEvents": [{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1,"dur":2},{"ph":'
     )
 
     done = run("lint", "cut.json", cwd=tmp_path)
@@ -181,7 +181,7 @@ def test_fail_on_turns_findings_into_exit_1(tmp_path: Path) -> None:
 def test_version_and_help_are_there(tmp_path: Path) -> None:
     assert run("--version", cwd=tmp_path).stdout.startswith("diagnose ")
     assert "run" in run("--help", cwd=tmp_path).stdout
-    heavy = "import sys; from diagnose.cli import app; print([m for m in ('duckdb', 'pyarrow', 'numpy') if m in sys.modules])"
+    heavy = "import sys; import diagnose.cli; print([m for m in ('duckdb', 'pyarrow', 'numpy') if m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", heavy], check=True, capture_output=True, text=True)
 
     assert loaded.stdout.strip() == "[]", "--help must not pay for Arrow and DuckDB"

@@ -127,12 +127,12 @@ def test_what_follows_a_gzip_stream_is_said() -> None:
     ("name", "content"),
     [
         ("trace.json", TEXT),
-        ("trace.json.gz", gzip.compress(TEXT)),
+        ("trace.json.gz", gzip.compress(TEXT, mtime=0)),
         ("trace.json.bz2", bz2.compress(TEXT[:500]) + bz2.compress(TEXT[500:])),
         ("trace.json.xz", lzma.compress(TEXT)),
         ("trace.json.zst", pa.compress(TEXT, "zstd", asbytes=True)),
         ("trace.json.zst", pa.compress(TEXT[:99], "zstd", asbytes=True) + pa.compress(TEXT[99:], "zstd", asbytes=True)),
-        ("trace.json.gz", gzip.compress(gzip.compress(TEXT))),
+        ("trace.json.gz", gzip.compress(gzip.compress(TEXT, mtime=0), mtime=0)),
     ],
 )
 @pytest.mark.parametrize("size", [1, 100, 1 << 20])
@@ -145,7 +145,7 @@ def test_every_compression(tmp_path: Path, name: str, content: bytes, size: int)
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("t.json.gz", TEXT), ("t.json", gzip.compress(TEXT)), ("t.gz", bz2.compress(TEXT))]
+    ("name", "content"), [("t.json.gz", TEXT), ("t.json", gzip.compress(TEXT, mtime=0)), ("t.gz", bz2.compress(TEXT))]
 )
 def test_a_name_that_promises_another_compression(tmp_path: Path, name: str, content: bytes) -> None:
     document = source(tmp_path, content, name)
@@ -168,7 +168,7 @@ def test_damage_has_its_byte_offset_once(tmp_path: Path) -> None:
 
 
 def test_progress_sums_to_the_bytes_on_disk(tmp_path: Path) -> None:
-    document = source(tmp_path, gzip.compress(TEXT), "t.json.gz")
+    document = source(tmp_path, gzip.compress(TEXT, mtime=0), "t.json.gz")
     steps: list[int] = []
     document.progress = steps.append
     everything(document)
@@ -209,7 +209,7 @@ def test_half_a_utf16_character_is_replaced_and_said(tmp_path: Path) -> None:
 
 
 def test_travels_to_another_process(tmp_path: Path) -> None:
-    document = source(tmp_path, gzip.compress(TEXT), "t.json.gz")
+    document = source(tmp_path, gzip.compress(TEXT, mtime=0), "t.json.gz")
     document.head()
     again = pickle.loads(pickle.dumps(document))
     assert (again.label, again.size_bytes, everything(again)) == (document.label, document.size_bytes, TEXT)
