@@ -95,20 +95,41 @@ def _sane(where: str, key: str, value: Any) -> None:
         if value not in CHOICES[where]:
             raise nonsense(f"{where} = {value!r}", f"expected one of {', '.join(c for c in CHOICES[where] if c)}")
     elif where == "train.precision":
-        if value not in PRECISIONS:
+        if not isinstance(value, str) or value not in PRECISIONS:
             raise nonsense(f"{where} = {value!r}", f"expected one of {', '.join(PRECISIONS)}")
     elif where == "train.zero" and value not in (0, 1, 2, 3):
         raise nonsense(f"{where} = {value!r}", "ZeRO stages are 0, 1, 2 and 3")
-    elif isinstance(value, (bool, str)):
-        return
-    elif isinstance(value, (int, float)):
-        if value < 0 or (value == 0 and key not in MAY_BE_ZERO):
-            raise nonsense(f"{where} = {value}", "it must be above zero")
-    elif key in ("stage_layers", "recompute") or key.startswith("allowed_"):
-        if not isinstance(value, (list, tuple)) or not value:
-            raise nonsense(f"{where} = {value!r}", "expected a list")
     else:
-        raise nonsense(f"{where} = {value!r}", "expected a number, a text or a list")
+        _typed(where, key, value)
+
+
+def _typed(where: str, key: str, value: Any) -> None:
+    """The type that the field wants, and a number above zero where zero means nothing."""
+    table, wanted = where.split(".", maxsplit=1)[0], "int"
+    if key in ("stage_layers", "recompute") or key.startswith("allowed_"):
+        _listed(where, key, value)
+        return
+    fields = {field.name: str(field.type) for field in dataclasses.fields(TABLES[table])}
+    wanted = fields.get(key, "int")
+    kinds = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}[wanted]
+    if not isinstance(value, kinds) or (isinstance(value, bool) and wanted != "bool"):
+        names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
+        raise nonsense(f"{where} = {value!r}", f"expected {names[wanted]}")
+    if wanted in ("int", "float"):
+        amount = float(value)
+        if not 0 <= amount < float("inf") or (amount == 0 and key not in MAY_BE_ZERO):
+            raise nonsense(f"{where} = {value}", "it must be above zero")
+
+
+def _listed(where: str, key: str, value: Any) -> None:
+    """A list of counts, or of module names for recompute (which may also be one name)."""
+    kind = str if key == "recompute" else int
+    if key == "recompute" and isinstance(value, str):
+        return
+    if not isinstance(value, (list, tuple)) or not value or not all(isinstance(each, kind) for each in value):
+        raise nonsense(f"{where} = {value!r}", f"expected a list of {'names' if kind is str else 'counts'}")
+    if kind is int and min(value) < (1 if key.startswith("allowed_") and key != "allowed_zero" else 0):
+        raise nonsense(f"{where} = {value!r}", "degrees start at 1")
 
 
 def _need(table: Mapping[str, Any], where: str, key: str) -> int:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from diagnose.errors import UsageError
 from diagnose.planner import Job, predict, why_illegal
@@ -41,6 +43,12 @@ def job(**tables: Any) -> Job:
         ({"train": {"mirco_batch": 1}}, "train.mirco_batch is not known"),
         ({"layout": {"schedule": "2f2b"}}, "layout.schedule = '2f2b'"),
         ({"model": 3}, "expected a table"),
+        ({"layout": {"tp": "8"}}, "layout.tp = '8'; expected a whole number"),
+        ({"train": {"micro_batch": 1.5}}, "train.micro_batch = 1.5; expected a whole number"),
+        ({"layout": {"sp": 1}}, "layout.sp = 1; expected true or false"),
+        ({"cluster": {"inter_bytes_per_s": float("nan")}}, "inter_bytes_per_s = nan"),
+        ({"search": {"allowed_tp": [0, 2]}}, "degrees start at 1"),
+        ({"search": {"allowed_tp": 4}}, "expected a list of counts"),
     ],
 )
 def test_nonsense_is_one_line_that_names_it(tables: dict[str, Any], says: str) -> None:
@@ -83,3 +91,47 @@ def test_device_names_as_runtimes_print_them() -> None:
         device = find_device(name)
         assert device is not None
         assert device.name == part
+
+
+SCRAPS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 9),
+    st.floats(allow_nan=True),
+    st.text(max_size=3),
+    st.lists(st.integers(-1, 3), max_size=2),
+)
+
+
+@given(
+    table=st.sampled_from(["model", "train", "layout", "cluster", "search"]),
+    key=st.sampled_from(
+        [
+            "layers",
+            "heads",
+            "seq_len",
+            "experts",
+            "micro_batch",
+            "zero",
+            "recompute",
+            "tp",
+            "dp",
+            "stage_layers",
+            "nodes",
+            "precision",
+            "attention",
+            "gpu",
+            "gpus",
+        ]
+    ),
+    value=SCRAPS,
+)
+def test_whatever_stands_in_a_key_is_a_job_or_one_line(table: str, key: str, value: Any) -> None:
+    tables: dict[str, Any] = {"model": dict(MODEL)}
+    tables[table] = tables.get(table, {}) | {key: value}
+    try:
+        found = Job.from_dict(tables)
+    except UsageError as error:
+        assert len(str(error).splitlines()) == 1
+    else:
+        assert predict(found).step_s > 0 or why_illegal(found)
