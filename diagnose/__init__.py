@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["Diagnosis", "DiagnoseError", "Selection", "read", "run"]
+__all__ = ["DiagnoseError", "Diagnosis", "Selection", "read", "run"]
 
 _HOME = {
     "Diagnosis": "diagnose.findings",
