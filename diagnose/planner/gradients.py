@@ -43,13 +43,14 @@ def data_parallel_s(job: Job, passes: Passes, weights: StageParameters, fabric: 
     """Exposed gradient and weight traffic of a step."""
     train, frozen = job.train, job.train.trainable_ratio
     grad = WIDTH_BYTES[train.grad_dtype] * frozen
-    reduce = _both(job, weights, grad, "reduce_scatter", fabric, groups)
+    reduce = _both(job, weights, grad, "reduce_scatter", fabric, groups) + _across_s(job, weights, grad, fabric, groups)
     gather = _both(job, weights, 2.0 * frozen, "all_gather", fabric, groups)
     if sharded_per_microbatch(job):
         units = job.model.layers  # one collective a layer: its ring latency is paid per layer
         layer = StageParameters(weights.dense / units, weights.experts / units)
         gather = units * _both(job, layer, 2.0, "all_gather", fabric, groups)
-        reduce = units * _both(job, layer, grad, "reduce_scatter", fabric, groups)
+        across = units * _across_s(job, layer, grad, fabric, groups)
+        reduce = units * _both(job, layer, grad, "reduce_scatter", fabric, groups) + across
         again = gather if train.zero == 3 else 0.0
         late = again if job.search.framework in LATE_PREFETCH else 0.0
         return job.microbatches * (late + _behind_each(job, passes, gather, again - late + reduce))
@@ -99,6 +100,15 @@ def _shard_group(job: Job, place: Placement) -> Placement:
     """Hybrid sharding gathers inside groups of `shard_group` neighbours."""
     group = job.train.shard_group
     return Placement(min(place.ranks, group), min(place.per_domain, group)) if group else place
+
+
+def _across_s(job: Job, weights: StageParameters, width: float, fabric: Fabric, groups: Groups) -> float:
+    """Hybrid sharding: each shard's gradients are all-reduced over the groups that hold the same shard."""
+    group = job.train.shard_group
+    if not group or group >= groups.dp.ranks:
+        return 0.0
+    replicas = Placement(groups.dp.ranks // group, max(1, groups.dp.per_domain // group))
+    return collective_s("all_reduce", weights.dense * width / group, replicas, fabric)
 
 
 def _single_ring(job: Job) -> bool:

@@ -105,7 +105,7 @@ def _sane(where: str, key: str, value: Any) -> None:
 
 def _typed(where: str, key: str, value: Any) -> None:
     """The type that the field wants, and a number above zero where zero means nothing."""
-    table, wanted = where.split(".", maxsplit=1)[0], "int"
+    table = where.split(".", maxsplit=1)[0]
     if key in ("stage_layers", "recompute") or key.startswith("allowed_"):
         _listed(where, key, value)
         return

@@ -186,7 +186,8 @@ def _optimizer_s(job: Job, weights: StageParameters) -> float:
     """One pass over the weights, gradients and moments this rank updates."""
     device, layout = find_device(job.cluster.gpu), job.layout
     assert device is not None
-    shards = layout.dp * layout.cp if job.train.zero else 1
+    whole = layout.dp * layout.cp
+    shards = min(job.train.shard_group or whole, whole) if job.train.zero else 1
     own = weights.dense / shards + weights.experts / (layout.edp if job.train.zero else 1)
     own *= job.train.trainable_ratio
     away = own * job.train.offload_ratio

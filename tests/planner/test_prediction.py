@@ -96,6 +96,17 @@ def test_zero_3_moves_half_as_much_again_as_zero_2_and_repeats_every_micro_batch
     assert exposed(3, 128) == pytest.approx(2 * exposed(3, 64), rel=0.05)
 
 
+def test_hybrid_sharding_keeps_gathers_in_the_node_and_costs_memory() -> None:
+    def at(group: int) -> Job:
+        return job(
+            GPT, 256, train={"zero": 3, "shard_group": group}, search={"framework": "torchtitan"},
+            cluster={"inter_bytes_per_s": 3e9},
+        )  # fmt: skip
+
+    assert step_time(at(8)).dp < step_time(at(0)).dp
+    assert peak_memory(at(8)).optimizer == pytest.approx(32 * peak_memory(at(0)).optimizer)
+
+
 def test_accumulation_sends_gradients_once_a_step() -> None:
     quiet = {"overlap_grad_reduce": False, "tp": 8, "pp": 4}
     few, many = (step_time(job(layout=quiet, train={"global_batch": batch})).dp for batch in (64, 512))
