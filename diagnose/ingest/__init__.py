@@ -26,6 +26,7 @@ from diagnose.ingest._ranks import rank_in_folders, rank_in_name
 from diagnose.ingest._source import Source
 from diagnose.schema import INGESTED, Tables
 
+_LAST = ("series", "settings_text")
 _LOSSES = ("damaged_compression", "truncated")
 _OF_A_RANK = ("events", "calls", "allocations", "segments", "series")  # a document with one of these is about one rank
 
@@ -51,8 +52,13 @@ class Ingester(Protocol):
 
 @cache
 def ingesters() -> dict[str, Ingester]:
-    """Every ingester by module name. In alphabetical order: files of other tools (`foreign`) are refused first."""
-    names = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+    """Every ingester by module name, in the order they are asked.
+
+    Alphabetical, so files of other tools (`foreign`) are refused first; formats without marks of their own come last.
+    """
+    names = sorted(
+        (m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")), key=lambda n: (n in _LAST, n)
+    )
     return {name: cast(Ingester, importlib.import_module(f"{__name__}.{name}")) for name in names}
 
 

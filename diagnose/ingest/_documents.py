@@ -13,6 +13,10 @@ from diagnose.schema import Tables
 _CONTENT = ("ts_ns", "dur_ns", "thread", "launch_id", "name", "kind")
 
 
+_MANY_PER_RANK = ("text",)
+"""Kinds of which a rank may well leave several files in one run: its output, its errors, NCCL's own log."""
+
+
 class Document:
     """One row of a part's `files`, on its way into the joined table."""
 
@@ -135,7 +139,7 @@ def tell_runs_apart(documents: list[Document]) -> list[dict[str, Any]]:
     """
     notes: list[dict[str, Any]] = []
     runs: list[_Run] = []
-    ranked = [d for d in documents if d.usable and d.row["rank"] is not None]
+    ranked = [d for d in documents if d.usable and d.row["rank"] is not None and d.row["kind"] not in _MANY_PER_RANK]
     for document in ranked:
         fitting = [run for run in runs if run.takes(document.row)]
         near = [run for run in fitting if document.folder in run.folders]

@@ -74,6 +74,14 @@ def _number_unknown(documents: list[Document], parts: list[Tables]) -> list[dict
     return notes
 
 
+def _needs_a_rank(table: pa.Table | None) -> bool:
+    """Whether a table has rows without a rank (or no rows, as a recording of nothing)."""
+    if table is None:
+        return False
+    given = table["rank"]
+    return not len(given) or bool(given.null_count) or pc.min(given).as_py() < 0
+
+
 def _relabel(tables: Tables, own: list[Document], event_offset: int) -> Tables:
     """A part with global ids and settled ranks, without the rows of dropped documents."""
     dropped = [d for d in own if d.dropped]

@@ -103,7 +103,6 @@ _EVIDENCE = (
         r'\A\s*\{\s*"version"\s*:\s*\d+\s*,\s*"start_time"')),
     Format("nccl_tests", "an nccl-tests result", _LATER, _signs.text(
         r"^# (Avg bus bandwidth|nThread \d+ nGpus|Out of bounds values)")),
-    Format("nccl_log", "an NCCL log", _LATER, _signs.text(r"NCCL (INFO|WARN|TRACE|VERSION|ERROR)\b|^NCCL version ")),
     Format("training_log", "a Hugging Face trainer state", _LATER, _signs.json(r'"log_history"\s*:')),
     Format("training_log", "a log with an out-of-memory message", _LATER, _signs.text(
         r"OutOfMemoryError|(CUDA|HIP) out of memory")),

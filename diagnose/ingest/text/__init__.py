@@ -1,0 +1,125 @@
+"""Text logs: whatever the processes of a job printed, several kinds of lines in one file.
+
+A line parser is a module of this package whose name has no underscore in front. It offers
+
+    MARK: str
+        RE2 pattern: the lines it wants. A file whose head holds such a line is a text log, and only such lines reach
+        the parser, so name what its records and their continuations have in common, and nothing that prose has.
+    class Reader:
+        def feed(self, lines: Lines) -> int
+            Matching lines of one block, in file order (`Lines.matching` and `.holding` select in bulk, `.rows()`
+            gives (number, text) for few of them; `rank_of(text)` a launcher's global rank). State lives in the
+            reader: there is one per document. Returns how many records it knew.
+        def tables(self, path: str) -> Tables
+            Rows of ingested tables after the last block; ids and `file` may stay null; `quality` and `settings` may
+            be among them. Tables of the same name from several parsers are put one after the other. `files` is
+            written here; a reader that knows what the file is about offers `rank`, `rank_source` and `host`.
+
+Adding a format is one new module and its test. Colours, redrawn lines and container wrapping are gone when a parser
+sees a line, launcher prefixes are not. Numbers of lines count from 1.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from functools import cache
+from typing import Any, Protocol, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diagnose.errors import InputError
+from diagnose.ingest import Options, Source, _signs, quality
+from diagnose.ingest.text._lines import Lines, blocks, rank_of
+from diagnose.schema import INGESTED, Tables
+
+__all__ = ["Lines", "parsers", "rank_of", "read", "sniff"]
+
+_JSON = re.compile(rb'\s*(?:\{(?!"log")|\[\s*[\[{"\]])')
+_LOG_NAME = re.compile(r"\.(?:log|out|err|stdout|stderr|txt)(?:[.\-_]?\d+)*(?:\.\w{1,4})?$|nccl.?debug|slurm-\d+")
+_LOOKS_LIKE_LOG = _signs.text(r"^\S*\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d|^Traceback \(most recent|^(INFO|WARNING|ERROR)[: ]")
+
+
+class LineReader(Protocol):
+    """State of one line parser over one document."""
+
+    def feed(self, lines: Lines) -> int:
+        """Read matching lines of a block; how many records were known."""
+
+    def tables(self, path: str) -> Tables:
+        """Rows after the last block."""
+
+
+class LineParser(Protocol):
+    """What a module of this package offers."""
+
+    MARK: str
+
+    def Reader(self) -> LineReader:  # noqa: N802  a class
+        """A reader for one document."""
+
+
+@cache
+def parsers() -> dict[str, LineParser]:
+    """Every line parser by module name."""
+    names = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+    return {name: cast(LineParser, importlib.import_module(f"{__name__}.{name}")) for name in names}
+
+
+def sniff(head: bytes, name: str) -> bool:
+    """Text in which some parser finds lines, or a file named like a log whose lines look like one."""
+    if b"\0" in head or not head.strip() or _JSON.match(head):
+        return False
+    marks = re.compile("|".join(f"(?:{parser.MARK})" for parser in parsers().values()).encode())
+    return bool(marks.search(head)) or (bool(_LOG_NAME.search(name.lower())) and _LOOKS_LIKE_LOG(head, name))
+
+
+def read(source: Source, options: Options) -> Tables:
+    """What all parsers found. InputError where no line is of a kind that any of them knows."""
+    readers = {name: parser.Reader() for name, parser in parsers().items()}
+    marks = {name: parser.MARK for name, parser in parsers().items()}
+    anything = "|".join(f"(?:{mark})" for mark in marks.values())
+    records = 0
+    for lines in blocks(source):
+        wanted = lines.matching(anything)
+        for name, reader in readers.items():
+            own = wanted.matching(marks[name]) if len(wanted) else wanted
+            records += reader.feed(own) if len(own) else 0
+    if not records:
+        raise InputError(
+            source.label,
+            "a text without any line that this version knows",
+            "NCCL, PyTorch or training log lines",
+            "give the log of the ranks, with NCCL_DEBUG=INFO for links",
+        )
+    found: dict[str, list[pa.Table]] = {}
+    about: dict[str, Any] = {}
+    for reader in readers.values():
+        for table, rows in reader.tables(source.label).items():
+            found.setdefault(table, []).append(rows)
+        about |= {key: value for key in ("rank", "rank_source", "host") if (value := getattr(reader, key, None))}
+    tables = {name: pa.concat_tables(rows).unify_dictionaries() for name, rows in found.items()}
+    tables["files"] = _files(source, records, about)
+    tables.setdefault("settings", INGESTED["settings"].empty())
+    tables.setdefault("quality", quality([]))
+    return tables
+
+
+def _files(source: Source, records: int, about: dict[str, Any]) -> pa.Table:
+    row = {
+        "file": 0,
+        "path": source.label,
+        "kind": "text",
+        "events_count": records,
+        "status": "ok",
+        "detail": "",
+        **about,
+    }
+    return INGESTED["files"].build({name: [value] for name, value in row.items()})
+
+
+def count_of(found: pa.Array | pa.ChunkedArray) -> int:
+    """Sum of an integer column, 0 where empty."""
+    return int(pc.sum(found).as_py() or 0)
