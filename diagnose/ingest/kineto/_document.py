@@ -40,9 +40,9 @@ class Part(NamedTuple):
 class Reader:
     """Reads the documents of one stream."""
 
-    def __init__(self, window: Window, threads: int | None = None) -> None:
+    def __init__(self, window: Window) -> None:
         self._window = window
-        self._parser = Parser(threads)
+        self._parser = Parser()
         self._cutter = Cutter()
         self._rows = Rows(self._parser)
         self._next_event = 0
@@ -175,16 +175,16 @@ class _Events:
         """The slices of each shape with their columns, and which slices are valid."""
         good = codes >= 0
         shapes = np.array([s.shape for s in self._sorter.sorts] or [""])[codes]
+        lots = [(shape, np.flatnonzero((shapes == shape) & good)) for shape in SHAPES]
+        lots = [(shape, rows) for shape, rows in lots if len(rows)]
+        chosen = [slices.take(rows) for _, rows in lots]
+        found = self._parser.parse_all([(s, SHAPES[shape]) for s, (shape, _) in zip(chosen, lots, strict=True)])
         parsed = []
-        for shape, spec in SHAPES.items():
-            rows = np.flatnonzero((shapes == shape) & good)
-            if len(rows):
-                chosen = slices.take(rows)
-                found = self._parser.parse(chosen, spec)
-                if self._survey.modernise(chosen, found):
-                    found = self._parser.parse(chosen, spec)
-                good[rows] = valid(found)
-                parsed.append(Part(shape, rows, found))
+        for (shape, rows), lot, first in zip(lots, chosen, found, strict=True):
+            changed = self._survey.modernise(lot, first)
+            columns = self._parser.parse(lot, SHAPES[shape]) if changed else first
+            good[rows] = valid(columns)
+            parsed.append(Part(shape, rows, columns))
         return parsed, good
 
     def _mend(

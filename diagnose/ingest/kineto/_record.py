@@ -8,6 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagnose.ingest.kineto._arguments import (
+    DEVICE_ARGS,
+    MEMORY_ARGS,
+    OP_ARGS,
+    RUNTIME_ARGS,
+    finite,
+    plain,
+    product,
+    tally,
+)
 from diagnose.ingest.kineto._calls import calls_of
 from diagnose.ingest.kineto._faults import Faults
 from diagnose.ingest.kineto._parse import COLLECTIVE, Parser, Slices
@@ -179,9 +189,9 @@ class Record:
         self.works += int(np.isin(kinds, _WORK).sum())
         if (kinds == KIND["kernel"]).any() and "device" in columns:
             kernels = columns["device"].filter(pa.array(kinds == KIND["kernel"]))
-            self.devices.update(_tally(kernels))
+            self.devices.update(tally(kernels))
         if (kinds == KIND["op"]).any():
-            self.op_processes.update(_tally(columns["process"].filter(pa.array(kinds == KIND["op"]))))
+            self.op_processes.update(tally(columns["process"].filter(pa.array(kinds == KIND["op"]))))
         if (kinds == KIND["runtime"]).any():
             launches = pc.is_in(name.dictionary, pa.array(LAUNCHES)).to_numpy(zero_copy_only=False)
             self.launches += int(launches[whole(name.indices.fill_null(0))].sum()) if len(launches) else 0
@@ -190,11 +200,11 @@ class Record:
         if shape == "memory":
             self._add_memory(args, columns)
             return
-        wanted = _DEVICE_ARGS if shape == "device" else _OP_ARGS if shape == "op" else _RUNTIME_ARGS
-        kept = {column: _plain(pc.struct_field(args, key)) for column, key in wanted.items()}
+        wanted = DEVICE_ARGS if shape == "device" else OP_ARGS if shape == "op" else RUNTIME_ARGS
+        kept = {column: plain(pc.struct_field(args, key)) for column, key in wanted.items()}
         if shape == "device":
-            kept["grid_count"] = _product(pc.struct_field(args, "grid"))
-            kept["occupancy_ratio"] = pc.divide(_finite(kept["occupancy_ratio"]), 100.0)
+            kept["grid_count"] = product(pc.struct_field(args, "grid"))
+            kept["occupancy_ratio"] = pc.divide(finite(kept["occupancy_ratio"]), 100.0)
             for column in ("wait_stream", "wait_launch_id"):
                 kept[column] = pc.if_else(pc.greater_equal(kept[column], 0), kept[column], None)
         any_known = np.zeros(len(slices), np.bool_)
@@ -225,11 +235,11 @@ class Record:
     def _add_memory(self, args: pa.StructArray, columns: Columns) -> None:
         name = columns["name"].cast(pa.string())
         rows = pa.array(np.flatnonzero(pc.is_in(name, pa.array(MEMORY_NAMES)).to_numpy(zero_copy_only=False)))
-        field = {k: pc.struct_field(args, k).take(rows) for k in _MEMORY_ARGS.values()}
+        field = {k: pc.struct_field(args, k).take(rows) for k in MEMORY_ARGS.values()}
         size = field["Bytes"]
         action = pc.if_else(pc.less(size, 0), "free", "alloc")
         action = pc.if_else(pc.equal(name.take(rows), "[OutOfMemory]"), "oom", action)
-        part = {k: thin(field[v]) for k, v in _MEMORY_ARGS.items()}
+        part = {k: thin(field[v]) for k, v in MEMORY_ARGS.items()}
         part |= {"size_bytes": pc.abs(size), "action": action.dictionary_encode()}
         part |= {k: columns[k].take(rows) for k in ("event_id", "ts_ns", "thread")}
         for column in ("device", "device_type"):
@@ -248,57 +258,3 @@ class Record:
         for process, thread, name in keys:
             if process is not None and thread is not None and name and not name.startswith("stream "):
                 self.threads[process, thread] = name.strip()
-
-
-_OP_ARGS = {
-    "sequence": "Sequence number",
-    "forward_thread": "Fwd thread id",
-    "input_dims": "Input Dims",
-    "input_types": "Input type",
-    "concrete_inputs": "Concrete Inputs",
-}
-_DEVICE_ARGS = {
-    "size_bytes": "bytes",
-    "context": "context",
-    "graph_node": "graph node id",
-    "occupancy_ratio": "est. achieved occupancy %",
-    "wait_stream": "wait_on_stream",
-    "wait_launch_id": "wait_on_cuda_event_record_corr_id",
-}
-_RUNTIME_ARGS = {"size_bytes": "size"}
-_MEMORY_ARGS = {
-    "address": "Addr",
-    "size_bytes": "Bytes",
-    "device": "Device Id",
-    "device_type": "Device Type",
-    "allocated_bytes": "Total Allocated",
-    "reserved_bytes": "Total Reserved",
-}
-
-
-def _tally(column: pa.Array) -> Counter[int]:
-    return Counter({r["values"]: r["counts"] for r in column.value_counts().to_pylist() if r["values"] is not None})
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    """JSON text as dictionary-coded strings, everything else as it is."""
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        return column
-    return column.cast(pa.string()).dictionary_encode()
-
-
-def _finite(column: pa.Array) -> pa.Array:
-    return pc.if_else(pc.is_finite(column), column, None)
-
-
-def _product(lists: pa.ListArray) -> pa.Array:
-    """Thread blocks of a grid: the product of its three numbers; null for anything else."""
-    three = pc.equal(pc.list_value_length(lists), 3).fill_null(False)
-    rows = np.flatnonzero(three.to_numpy(zero_copy_only=False))
-    product = np.zeros(len(lists), np.int64)
-    known = np.zeros(len(lists), np.bool_)
-    if len(rows):
-        flat = lists.take(pa.array(rows)).flatten()
-        product[rows] = whole(flat, -1).reshape(-1, 3).prod(axis=1)
-        known[rows] = valid(flat).reshape(-1, 3).all(axis=1)
-    return integers(product, known)

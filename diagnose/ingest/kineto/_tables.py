@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.ingest.kineto._document import Document
-from diagnose.ingest.kineto._faults import Faults
+from diagnose.ingest.kineto._doubts import judge
+from diagnose.ingest.kineto._groups import members_of, rank_of
 from diagnose.ingest.kineto._header import devices, distributed, settings_of, whole
-from diagnose.ingest.kineto._members import Group, Row, from_event, from_header
 from diagnose.ingest.kineto._record import Columns, Record
 from diagnose.ingest.kineto._sort import KIND
 from diagnose.ingest.kineto._values import nulls
 from diagnose.schema import EVENT_KINDS, INGESTED, Tables, TableSchema
 
 _ABSOLUTE_NS = 10**18
-_IMPLAUSIBLE_KERNEL_NS = 50_000_000  # the longest usual compute kernels take tens of milliseconds
 _WRITTEN = ("events", "op_args", "device_args", "calls", "allocations")
 _KINDS = pa.array(EVENT_KINDS)
 _RENAMED = {"\t": "\\t", "\n": "\\n", "\b": "\\b", "\f": "\\f", "\r": "\\r"}
@@ -35,9 +32,9 @@ def tables_of(document: Document, file: int, path: str) -> Tables:
     _drop_garbage_ids(record)
     if "invalid_escape" in faults:
         _keep_backslashes(record)
-    members = _members(record, info, faults)
-    rank, rank_source = _rank(record, info)
-    _judge(document, base)
+    members = members_of(record, info, faults)
+    rank, rank_source = rank_of(record, info)
+    judge(document, base)
     tables = {name: _table(INGESTED[name], record.parts.pop(name, []), file) for name in _WRITTEN}
     start, end = _window(tables["events"])
     if "truncated" in faults:
@@ -218,109 +215,3 @@ def _gpu_settings(header: dict[str, object], record: Record) -> dict[str, str]:
         chosen.get("maxThreadsPerMultiprocessor") if "numSms" not in chosen else None
     )
     return found | ({"gpu.sm_count": str(units)} if units else {})
-
-
-def _members(record: Record, info: dict[str, object], faults: Faults) -> list[Row]:
-    world = whole(info.get("world_size"))
-    rows = from_header(info.get("pg_config"), world)
-    for group in _groups(record):
-        row = from_event(group, world)
-        known = rows.get(group.name)
-        if known is None or (known["ranks"] is None and row["ranks"] is not None):
-            rows[group.name] = row if known is None else {**known, **{k: row[k] for k in ("ranks", "size", "source")}}
-    unknown = [name for name, row in rows.items() if row["ranks"] is None]
-    faults.add("unknown_members", len(unknown), detail="groups " + ", ".join(unknown[:8]))
-    cut = sum(int(pc.sum(part["splits_truncated"]).as_py() or 0) for part in record.parts["calls"])
-    faults.add("truncated_splits", cut, detail="calls whose split sizes are cut")
-    return list(rows.values())
-
-
-def _groups(record: Record) -> list[Group]:
-    columns = {"name": "group", "description": "_description", "size": "group_size", "ranks": "_ranks"}
-    rows = _distinct(record, columns | {"start": "_start", "stride": "_stride"})
-    return [Group(**row) for row in rows if row["name"]]
-
-
-def _distinct(record: Record, columns: dict[str, str]) -> list[dict[str, Any]]:
-    """Distinct rows of some columns of the calls."""
-    parts = [
-        pa.table({name: _undictionary(part[column]) for name, column in columns.items()})
-        for part in record.parts["calls"]
-    ]
-    if not parts:
-        return []
-    rows: list[dict[str, Any]] = pa.concat_tables(parts).group_by(list(columns)).aggregate([]).to_pylist()
-    return rows
-
-
-def _undictionary(column: pa.Array) -> pa.Array:
-    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
-
-
-def _rank(record: Record, info: dict[str, object]) -> tuple[int | None, str | None]:
-    """Global rank as the content says it: the header, else this rank's place in a fully listed group."""
-    rank = whole(info.get("rank"))
-    if rank is not None:
-        return rank, "distributedInfo"
-    found: set[int] = set()
-    for row in _distinct(record, {"op": "op", "place": "_rank", "ranks": "_ranks"}):
-        if row["op"] in ("send", "recv") or row["place"] is None or row["ranks"] is None or "..." in row["ranks"]:
-            continue
-        ranks = json.loads(row["ranks"])
-        if 0 <= row["place"] < len(ranks):
-            found.add(ranks[row["place"]])
-    return (found.pop(), "process_group") if len(found) == 1 else (None, None)
-
-
-def _judge(document: Document, base: int | None) -> None:
-    """Doubts about the document as a whole."""
-    record, faults = document.record, document.faults
-    if record.count == record.first_event:
-        faults.add("no_timed_events", detail="no timed events in this file")
-        return
-    if record.relative and base is None:
-        faults.add("missing_base", record.relative, detail="times are relative and no baseTimeNanoseconds is given")
-    _judge_unit(document, base)
-    if record.launches and not record.works:
-        said = f"{record.launches} kernel launches, 0 kernels recorded"
-        faults.add("gpu_events_missing", record.launches, detail=said)
-    if len(record.op_processes) > 1:
-        count = len(record.op_processes)
-        faults.add("merged_processes", count, detail=f"merged trace, {count} processes")
-
-
-def _judge_unit(document: Document, base: int | None) -> None:
-    """Times that are not microseconds, as far as one file can tell; other ranks may tell more."""
-    record, faults = document.record, document.faults
-    if record.large:
-        said = "times are nanoseconds where microseconds belong, and were read as such"
-        faults.add("unit_mismatch", record.large, detail=said)
-    # The first builds with nanoseconds (March 2024) wrote .5 for 5 ns: no fraction then lies below .1
-    if record.absolute and record.fractions >= 200 and not record.small_fractions and _spread(record):
-        said = "digits behind the microsecond seem unpadded; times can be wrong by up to a microsecond"
-        faults.add("unit_mismatch", record.fractions, detail=said)
-    # No version of the profiler writes whole relative microseconds without a base: the file is home-made.
-    home_made = base is None and not record.absolute and not record.fractions
-    if home_made and document.header.get("displayTimeUnit") == "ns":
-        typical = _typical_kernel_ns(record)
-        if typical is not None and typical >= _IMPLAUSIBLE_KERNEL_NS:
-            said = f"a typical compute kernel would take {typical / 1e6:.0f} ms: these times look like nanoseconds"
-            faults.add("unit_mismatch", record.count - record.first_event, detail=said)
-
-
-def _spread(record: Record) -> bool:
-    """Whether fractions take many values; floats of absolute times only take quarters of a microsecond."""
-    part = max(record.parts["events"], key=lambda p: len(p["ts_ns"]))
-    return len(np.unique(np.asarray(part["ts_ns"])[:4096] % 1000)) > 50
-
-
-def _typical_kernel_ns(record: Record) -> float | None:
-    """Median duration of kernels that do not communicate."""
-    found = []
-    for part in record.parts["events"]:
-        if "device" in part:
-            work = np.asarray(part["kind"]) == KIND["kernel"]
-            waits = pc.match_substring_regex(part["name"].cast(pa.string()), "(?i)nccl|rccl|nvshmem").fill_null(False)
-            found.append(np.asarray(part["dur_ns"])[work & ~np.asarray(waits)])
-    lengths = np.concatenate(found) if found else np.zeros(0)
-    return float(np.median(lengths)) if len(lengths) else None
