@@ -96,6 +96,16 @@ def exposed_ns(comm: Comm, compute: Ints) -> Ints:
     Where several of one dimension overlap, the moment belongs to the one that started first, so that the sum over
     rows is the partition's. Method: what lies beyond the reach of earlier rows, minus compute and dimensions before.
     """
+    return _exposed(comm, comm.end, compute)
+
+
+def exposed_wait_ns(comm: Comm, compute: Ints) -> Ints:
+    """Of `exposed_ns`, the part before the last peer arrived; 0 where that is not known."""
+    return _exposed(comm, np.clip(comm.start + np.maximum(comm.wait_ns, 0), comm.start, comm.end), compute)
+
+
+def _exposed(comm: Comm, until: Ints, compute: Ints) -> Ints:
+    """Exposed time of each row up to a moment inside it."""
     result = np.zeros(len(comm.start), np.int64)
     taken = compute
     for index in range(len(COMM_DIMS)):
@@ -106,6 +116,7 @@ def exposed_ns(comm: Comm, compute: Ints) -> Ints:
         start, end = comm.start[mine], comm.end[mine]
         reach = np.maximum.accumulate(np.concatenate(([np.iinfo(np.int64).min], end[:-1])))
         own = np.minimum(np.maximum(start, reach), end)
-        result[mine] = (end - own) - iv.overlap_with(own, end, taken)
+        last = np.maximum(until[mine], own)
+        result[mine] = (last - own) - iv.overlap_with(own, last, taken)
         taken = iv.merge(taken, iv.union(start, end))
     return result

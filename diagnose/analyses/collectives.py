@@ -1,29 +1,32 @@
-"""Communication as it ran, with what was said about it, how much was hidden, and why not more.
+"""Communication of every rank, with what the other ranks tell about it: who was waited for, and what moving took.
 
-A duration holds the waiting for the last peer as well as the transfer; on one rank the two cannot be told apart, so
-bandwidth from one rank is a lower bound and `wait_ns` is null. A null size, group or bandwidth is unknown, not zero.
-`exposed_ns` is the time that the partition gives to the row, so rows sum to the partition's communication parts.
-Bus bandwidth is algorithm bandwidth times the nccl-tests factor of the operation; where the network itself reduces
-(NVLS, SHARP) it may exceed the link: it is an equivalent, not a measurement of the wire.
+`wait_ns` is the time until the last rank of the group arrived, on clocks made comparable (`clocks`); `transfer_ns` is
+the rest. They are known only where nobody leaves the operation before the last rank came, every rank of the group was
+recorded, and clocks can be compared; else they are null and the duration holds both. Time waited is caused elsewhere:
+the late rank is the one with the short kernel.
+Bandwidth is size over transfer where that is known (`measured`), else over the duration (`lower` bound); none for
+sends and receives, whose duration is mostly their neighbour's. Bus bandwidth is algorithm bandwidth times the
+nccl-tests factor of the operation (all-to-all with splits: the share of bytes that leaves the rank); where the network
+itself reduces (NVLS, SHARP) it may exceed the link: it is an equivalent, not a measurement of the wire.
 
-Method: records per kernel (`_records`), exposure by interval algebra (`_partition`), reasons from the timeline
-(`_blocked`).
+Method: `calls_on_device` joined with `matches` and `clocks`; last arrival by maximum over each call.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.analyses import _intervals as iv
-from diagnose.analyses._blocked import REASONS, blocked_by
-from diagnose.analyses._columns import Ints, codes, dictionary, integers, label, lookup, take
+from diagnose.analyses._arrivals import Arrival, arrivals_of
+from diagnose.analyses._columns import Ints, codes, dictionary, integers, label
 from diagnose.analyses._operations import VOCABULARY, bus_factor, code
-from diagnose.analyses._partition import Comm, busy_set, exposed_ns, of_class
-from diagnose.analyses._records import EVIDENCE, Records, records
-from diagnose.analyses._work import NEVER, by_rank
-from diagnose.schema import COMM_DIMS, FLOAT, INT32, INT64, LABEL, UINT64, table
+from diagnose.analyses._partition import busy_set, comm_of, exposed_wait_ns, of_class
+from diagnose.analyses._splits import leaving_share
+from diagnose.schema import FLOAT, INT32, INT64, LABEL, UINT64, table
 
 SCHEMA = table(
     "communication kernel (in CPU-only traces: gloo work)",
@@ -34,6 +37,7 @@ SCHEMA = table(
     ("dim", LABEL, "tp | cp | ep | pp | dp | other"),
     ("seq", INT64, "sequence number in the group"),
     ("comm_id", UINT64, "key shared by all ranks of this call"),
+    ("match", INT64, "call instance, one number on all its ranks; null: not matched (`matches` says why)"),
     ("op", LABEL, "normalised operation; p2p for send/recv kernels; unknown"),
     ("size_bytes", INT64, "message size; null where unknown"),
     ("dtype", LABEL, "element type; null where unknown"),
@@ -46,6 +50,7 @@ SCHEMA = table(
     ("exposed_ns", INT64, "of it, in the partition: no compute, no communication of a dimension with precedence"),
     ("wait_ns", INT64, "waiting for the last peer; null until calls are matched across ranks"),
     ("transfer_ns", INT64, "after the last peer arrived; null until matched"),
+    ("exposed_wait_ns", INT64, "of exposed_ns, waiting for the last peer; null until matched"),
     ("algbw_bytes_per_s", FLOAT, "size / duration (transfer where known); null where size is unknown"),
     ("busbw_bytes_per_s", FLOAT, "nccl-tests bus bandwidth; null where unknown"),
     ("bandwidth_bound", LABEL, "lower (one rank: waiting is inside) | measured (matched)"),
@@ -61,92 +66,86 @@ SCHEMA = table(
     ("evidence", LABEL, "kernel_args | external_id | launch | annotation | name: where op and size come from"),
 )
 
-_EXPERT_OPS = ("dispatch", "combine")
-"""Operations of expert-parallel libraries, which state their dimension themselves."""
+BOUNDS = ("lower", "measured")
 
 
-def collectives(kernels: pa.Table, calls: pa.Table, groups: pa.Table, steps: pa.Table, events: pa.Table) -> pa.Table:
-    """Every communication kernel of every rank, in order of start within the rank."""
-    found = [SCHEMA.empty()]
-    for rank, part in by_rank(events) if kernels.num_rows else ():
-        mine = kernels.filter(pc.equal(kernels["rank"], rank))
-        if bool(of_class(mine, "comm").any()):
-            said = calls.filter(pc.equal(calls["rank"], rank))
-            found.append(_of_rank(rank, mine, said, groups, steps.filter(pc.equal(steps["rank"], rank)), part))
-    return pa.concat_tables(found).unify_dictionaries().combine_chunks()
+class _Split(NamedTuple):
+    """Per row; -1 where unknown."""
+
+    wait_ns: Ints
+    transfer_ns: Ints
 
 
-def _of_rank(
-    rank: int, kernels: pa.Table, calls: pa.Table, groups: pa.Table, steps: pa.Table, events: pa.Table
+def collectives(
+    calls_on_device: pa.Table, matches: pa.Table, clocks: pa.Table, kernels: pa.Table, members: pa.Table
 ) -> pa.Table:
-    comm = kernels.filter(pa.array(of_class(kernels, "comm")))
-    record = records(comm, calls, events)
-    group = take(codes(calls["group"]), record.call, -1)
-    dim = _dimensions(rank, group, dictionary(calls["group"]), groups, record)
-    start, length = integers(comm["ts_ns"]), integers(comm["dur_ns"])
-    compute = busy_set(kernels, of_class(kernels, "compute"))
-    exposed = exposed_ns(Comm(start, start + length, dim, np.full(len(dim), -1, np.int64)), compute)
-    size = integers(calls["group_size"], -1)
-    alg, bus = _bandwidths(record, length, take(size, record.call, -1))
-    reasons = blocked_by(comm, exposed, kernels, _step_end(comm, steps))
-    known = record.call >= 0
-    picked = pa.array(record.call, mask=~known)
+    """Every row of `calls_on_device`, in its order."""
+    if not calls_on_device.num_rows:
+        return SCHEMA.empty()
+    split = _split(calls_on_device, arrivals_of(calls_on_device, matches, clocks))
+    known = split.wait_ns >= 0
+    alg, bus, bound = _bandwidths(calls_on_device, split, matches, members)
+    own = {name: calls_on_device[name] for name in SCHEMA.arrow.names if name in calls_on_device.column_names}
     return SCHEMA.build(
         {
-            **{
-                c: comm[c]
-                for c in ("event_id", "step", "stream", "ts_ns", "dur_ns", "phase", "launch_ns", "module", "source")
-            },
-            **{c: calls[c].take(picked) for c in ("group", "seq", "comm_id", "dtype", "group_size", "peer")},
-            "rank": np.full(len(dim), rank, np.int32),
-            "dim": label(list(COMM_DIMS), dim),
-            "op": label(list(VOCABULARY), record.op),
-            "size_bytes": np.ma.array(record.size_bytes, mask=record.size_bytes < 0),
-            "hidden_ns": iv.overlap_with(start, start + length, compute),
-            "exposed_ns": exposed,
+            **own,
+            "match": matches["match"],
+            "wait_ns": np.ma.array(split.wait_ns, mask=~known),
+            "transfer_ns": np.ma.array(split.transfer_ns, mask=~known),
+            "exposed_wait_ns": np.ma.array(_exposed_wait(calls_on_device, split, kernels), mask=~known),
             "algbw_bytes_per_s": _floats(alg),
             "busbw_bytes_per_s": _floats(bus),
-            "bandwidth_bound": label(["lower"], np.where(np.isnan(alg), -1, 0)),
-            "blocked_by": label(list(REASONS), reasons),
-            "evidence": label(list(EVIDENCE), record.evidence),
+            "bandwidth_bound": label(list(BOUNDS), bound),
         }
     )
+
+
+def _split(calls: pa.Table, arrival: Arrival) -> _Split:
+    """Waiting and transfer of rows whose whole group was seen on comparable clocks."""
+    length = integers(calls["dur_ns"])
+    known = arrival.complete & arrival.synchronising
+    wait = np.where(known, np.clip(arrival.last_ns - arrival.start_ns, 0, length), -1)
+    return _Split(wait, np.where(known, length - wait, -1))
+
+
+def _exposed_wait(calls: pa.Table, split: _Split, kernels: pa.Table) -> Ints:
+    """Per row, the exposed part of its waiting."""
+    result = np.zeros(calls.num_rows, np.int64)
+    with_wait = calls.append_column("wait_ns", pa.array(split.wait_ns))
+    for rank in pc.unique(calls["rank"]).to_pylist():
+        rows = np.flatnonzero(np.asarray(pc.equal(calls["rank"], rank)))
+        mine = kernels.filter(pc.equal(kernels["rank"], rank))
+        compute = busy_set(mine, of_class(mine, "compute")) if mine.num_rows else iv.EMPTY
+        result[rows] = exposed_wait_ns(comm_of(with_wait.take(rows)), compute)
+    return result
 
 
 def _floats(values: np.ndarray) -> pa.Array:
     return pa.array(values, FLOAT, mask=np.isnan(values))
 
 
-def _dimensions(rank: int, group: Ints, names: list[str], groups: pa.Table, record: Records) -> Ints:
-    """Index in COMM_DIMS per row, from the description of the group that holds this rank."""
-    other = COMM_DIMS.index("other")
-    dims: dict[str, int] = {}
-    for row in groups.select(["group", "ranks", "dim"]).to_pylist():
-        if row["ranks"] is None or rank in row["ranks"]:
-            dims.setdefault(row["group"], COMM_DIMS.index(row["dim"]))
-    by_group = np.array([dims.get(n, other) for n in names], np.int64)
-    expert = np.isin(record.op, [code(o) for o in _EXPERT_OPS])
-    return np.where(expert & (group < 0), COMM_DIMS.index("ep"), by_group[group])
-
-
-def _bandwidths(record: Records, length: Ints, ranks: Ints) -> tuple[np.ndarray, np.ndarray]:
-    """(algorithm, bus) bandwidth in bytes per second; NaN where unknown. Sends and receives have neither: most of
-    their duration is waiting for the neighbour."""
-    known = (record.size_bytes >= 0) & (length > 0) & (record.op > 0) & (record.op != code("p2p"))
-    alg = np.where(known, record.size_bytes * 1e9 / np.maximum(length, 1), np.nan)
+def _bandwidths(
+    calls: pa.Table, split: _Split, matches: pa.Table, members: pa.Table
+) -> tuple[np.ndarray, np.ndarray, Ints]:
+    """(algorithm, bus bandwidth in bytes per second or NaN, index in BOUNDS or -1) per row. Sends and receives have
+    none: most of their duration is waiting for the neighbour."""
+    vocabulary = np.array([code(name) for name in dictionary(calls["op"])], np.int64)
+    op = vocabulary[codes(calls["op"])]
+    size = integers(calls["size_bytes"], -1)
+    measured = split.transfer_ns > 0
+    length = np.where(measured, split.transfer_ns, integers(calls["dur_ns"]))
+    known = (size >= 0) & (length > 0) & (op > 0) & (op != code("p2p"))
+    alg = np.where(known, size * 1e9 / np.maximum(length, 1), np.nan)
+    ranks = integers(calls["group_size"], -1)
+    ranks = np.where(ranks < 0, integers(matches["expected_count"], -1), ranks)
     bus = np.full(len(alg), np.nan)
-    for op in np.unique(record.op).tolist():
-        for n in np.unique(ranks[record.op == op]).tolist():
-            factor = bus_factor(VOCABULARY[op], n)
+    for one in np.unique(op).tolist():
+        for n in np.unique(ranks[op == one]).tolist():
+            factor = bus_factor(VOCABULARY[one], n)
             if factor is not None:
-                mine = (record.op == op) & (ranks == n)
+                mine = (op == one) & (ranks == n)
                 bus[mine] = alg[mine] * factor
-    return alg, bus
-
-
-def _step_end(comm: pa.Table, steps: pa.Table) -> Ints:
-    """End of each row's step; of time where it has none."""
-    steps = steps.filter(pc.is_valid(steps["ts_ns"])).sort_by("step")
-    ends = integers(steps["ts_ns"]) + integers(steps["dur_ns"])
-    place = lookup(integers(steps["step"]), integers(comm["step"], NEVER))
-    return take(ends, place, np.iinfo(np.int64).max)
+    uneven = np.flatnonzero((op == code("all_to_all")) & np.asarray(calls["in_splits"].is_valid()))
+    if len(uneven):
+        bus[uneven] = alg[uneven] * leaving_share(calls.take(uneven), members)
+    return alg, bus, np.where(np.isnan(alg), -1, measured.astype(np.int64))

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from diagnose.analyses.calls_on_device import calls_on_device
+from diagnose.analyses.clocks import clocks
 from diagnose.analyses.collectives import collectives
 from diagnose.analyses.groups import groups
 from diagnose.analyses.idle import idle
 from diagnose.analyses.kernels import kernels
+from diagnose.analyses.matches import matches
 from diagnose.analyses.step_time import step_time
 from diagnose.analyses.steps import steps
 from diagnose.analyses.window_time import window_time
@@ -73,7 +76,12 @@ def analysed(found: pa.Table, **tables: pa.Table) -> dict[str, pa.Table]:
         given["files"],
     )
     result["groups"] = groups(given["members"], given["calls"], given["settings"])
-    result["collectives"] = collectives(result["kernels"], given["calls"], result["groups"], result["steps"], found)
+    called = (result["kernels"], given["calls"], result["groups"], result["steps"], found)
+    result["calls_on_device"] = calls_on_device(*called)
+    result["matches"] = matches(result["calls_on_device"], given["members"], given["files"])
+    result["clocks"] = clocks(result["calls_on_device"], result["matches"])
+    matched = (result["calls_on_device"], result["matches"], result["clocks"])
+    result["collectives"] = collectives(*matched, result["kernels"], given["members"])
     result["idle"] = idle(result["kernels"], result["steps"], found)
     parts = (result["kernels"], result["idle"], result["collectives"])
     result["step_time"] = step_time(result["steps"], *parts)

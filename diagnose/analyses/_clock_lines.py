@@ -1,0 +1,110 @@
+"""Ends of shared collectives as lines: how far each rank's clock is from its group's, at one moment and per time.
+
+A *group* here is a set of ranks that meet in the same calls. Its own time is the mean of its ranks' ends, so a line of
+one rank is relative to something that all of them share, and lines of one group can be compared.
+
+Method: median of differences; from enough calls a least-squares line with outliers left out (three rounds), kept only
+where its rise clearly exceeds what is left over.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diagnose.analyses._columns import Ints
+from diagnose.analyses._instances import Runs, runs
+
+MIN_CALLS_FOR_DRIFT = 16
+_CLEARLY = 3.0
+"""A rise over the recording that exceeds the spread this many times is a drift."""
+_OUTER_RATIO = 0.95
+Floats = NDArray[np.float64]
+
+
+class Lines(NamedTuple):
+    """One per (group, rank); arrays of one length, and two figures of the whole."""
+
+    group: Ints  # dense
+    rank: Ints  # dense
+    offset: Floats  # group minus rank at at_ns, ns
+    slope: Floats  # of that difference; 0 where not sloped
+    sloped: NDArray[np.bool_]
+    spread_ns: Ints  # what ends do not agree on
+    count: Ints  # calls
+    at_ns: int
+    span_ns: int
+
+
+def fit(rank: Ints, match: Ints, end: Ints, length: Ints) -> Lines:
+    """Lines from the rows of matched calls (`match`: one number per call)."""
+    if not len(rank):
+        none = np.zeros(0, np.int64)
+        return Lines(none, none, none * 1.0, none * 1.0, none > 0, none, none, 0, 0)
+    calls = runs(match, rank)
+    group = _sets(rank, calls)
+    origin = int(end.min())
+    since = (end - origin).astype(np.float64)
+    mean = (np.add.reduceat(since[calls.order], calls.first) / calls.count)[calls.index]
+    shortest = np.minimum.reduceat(length[calls.order], calls.first)[calls.index]
+    member = runs(group * (int(rank.max()) + 1) + rank, end)
+    away = mean - since
+    middle = float((since.min() + since.max()) / 2)
+    offset, slope, left = _robust(away, since - middle, member)
+    sloped = (np.abs(slope) * np.ptp(since) > _CLEARLY * left) & (member.count >= MIN_CALLS_FOR_DRIFT)
+    flat = _quantile(away, member, 0.5)
+    offset, slope = np.where(sloped, offset, flat), np.where(sloped, slope, 0.0)
+    rest = np.abs(away - offset[member.index] - slope[member.index] * (since - middle))
+    spread = _quantile(rest, member, _OUTER_RATIO)
+    # Two ends never tell how far ends may lie apart: then the shortest duration bounds it, as nobody leaves early.
+    bound = _quantile(shortest.astype(np.float64), member, 0.5)
+    spread = np.where(member.count < 3, np.maximum(spread, bound), spread)
+    heads = member.order[member.first]
+    return Lines(
+        group[heads],
+        rank[heads],
+        offset,
+        slope,
+        sloped,
+        np.ceil(spread).astype(np.int64),
+        member.count,
+        origin + int(middle),
+        int(np.ptp(since)),
+    )
+
+
+def _sets(rank: Ints, calls: Runs) -> Ints:
+    """Dense code of the set of ranks of each row's call: a sum of random numbers stands for a set."""
+    draw = np.random.default_rng(20).integers(0, 1 << 40, int(rank.max()) + 1)
+    total = np.add.reduceat(draw[rank[calls.order]], calls.first)
+    return np.unique(total, return_inverse=True)[1].astype(np.int64)[calls.index]
+
+
+def _quantile(values: Floats, of: Runs, share: float) -> Floats:
+    """Per run: the value below which `share` of the run's values lie (the upper of two)."""
+    order = np.lexsort((values, of.index))
+    at = np.minimum(np.ceil((of.count - 1) * share).astype(np.int64), of.count - 1)
+    return np.asarray(values[order][of.first + at], np.float64)
+
+
+def _robust(values: Floats, moment: Floats, of: Runs) -> tuple[Floats, Floats, Floats]:
+    """(value at 0, slope, typical residual) per run."""
+    weight = np.ones(len(values))
+    total = np.zeros(len(of.first))
+    offset, slope = total.copy(), total.copy()
+
+    def summed(x: Floats) -> Floats:
+        return np.bincount(of.index, weights=weight * x, minlength=len(of.first))
+
+    for _ in range(3):
+        total = np.maximum(summed(np.ones(len(values))), 1)
+        centre, mean = summed(moment) / total, summed(values) / total
+        dx, dy = moment - centre[of.index], values - mean[of.index]
+        slope = summed(dx * dy) / np.maximum(summed(dx * dx), 1e-9)
+        offset = mean - slope * centre
+        rest = np.abs(values - offset[of.index] - slope[of.index] * moment)
+        limit = np.maximum(3 * _quantile(rest, of, 0.5), 1.0)
+        weight = (rest <= limit[of.index]).astype(float)
+    return offset, slope, _quantile(rest, of, 0.5)
