@@ -99,9 +99,8 @@ def side_by_side(path: Path, runs: int, theirs: str | None) -> None:
     if theirs:
         other = measure([theirs, "-c", THEIRS, str(path)], 1 if size > 5e8 else runs)
         row("HolisticTraceAnalysis: load + breakdown", size, other)
-        print(
-            f"  ratio: {other.wall_s / ours.wall_s:.1f} times faster, {ours.peak_bytes / other.peak_bytes:.3f} of its memory"
-        )
+        faster, memory = other.wall_s / ours.wall_s, ours.peak_bytes / other.peak_bytes
+        print(f"  ratio: {faster:.1f} times faster, {memory:.3f} of its memory", flush=True)
 
 
 def one_core(path: Path, runs: int) -> int:
