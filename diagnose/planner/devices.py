@@ -17,6 +17,8 @@ from functools import lru_cache
 MAMF_SHARE = 0.76
 """Median of MAMF / peak over the parts measured in stas00/ml-engineering (16-bit and 8-bit)."""
 
+CAPPED_CLOCK_RATIO = {"H100-96GB": 0.894}
+"""(500 W / 700 W)^(1/3): dynamic power goes with the cube of the clock."""
 GIB = 2**30
 
 
@@ -39,6 +41,11 @@ class Device:
     vector_flop_per_s: float
     ring_bytes_per_s: float
     """Bus bandwidth of a large ring in the fast domain: links times NCCL's usable bandwidth per link."""
+
+    @property
+    def clock_ratio(self) -> float:
+        """Sustained clock against the part whose kernels were published: below 1 under a power cap."""
+        return CAPPED_CLOCK_RATIO.get(self.name, 1.0)
 
     def matmul_flop_per_s(self, bits: int) -> float:
         """Best matmul rate by operand width in bits; 4-bit runs at twice the 8-bit rate (vendor data sheets)."""

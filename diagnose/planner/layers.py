@@ -172,7 +172,7 @@ def _attention(model: Model, recipe: Recipe, device: Device, tokens: int, tp: in
     shares = ATTENTION_SHARE[kernel]
     share = shares[max([g for g in shares if g <= device.generation], default=80)]
     share *= model.seq_len / (model.seq_len + SHORT_SEQUENCE) * (0.9 if model.head_dim <= 64 else 1.0)
-    ahead = flop / (share * device.peak_flop_per_s)
+    ahead = flop / (share * device.clock_ratio * device.peak_flop_per_s)
     return ahead, BACKWARD_ATTENTION * ahead
 
 

@@ -157,7 +157,10 @@ def _layer(job: Job, moe: bool, factors: Factors, fabric: Fabric, groups: Groups
     phase = factors.phase
     forward, again = time.forward.scaled(phase), time.again.scaled(phase)
     backward = time.backward._replace(matmul_s=time.backward.matmul_s * trainable).scaled(phase)
-    passes = 3 if "full" in job.train.recompute else 2
+    # recomputed products gather their input again; torchtitan runs every other one again
+    passes = 2 + (
+        1.0 if "full" in job.train.recompute else 0.5 if "every_other_product" in job.train.recompute else 0.0
+    )
     tp = passes * factors.tp * tensor_parallel_s(job, fabric, groups, moe)
     if job.layout.overlap_tp:  # chunks of the product run while the previous chunk travels: the first stays exposed
         tp = tp / job.layout.tp + max(
