@@ -5,6 +5,8 @@ A line parser is a module of this package whose name has no underscore in front.
     MARK: str
         RE2 pattern: the lines it wants. A file whose head holds such a line is a text log, and only such lines reach
         the parser, so name what its records and their continuations have in common, and nothing that prose has.
+    BULK: str (optional)
+        Text that marks lines which are this parser's alone and may be most of a file: no other parser is asked.
     class Reader:
         def feed(self, lines: Lines) -> int
             Matching lines of one block, in file order (`Lines.matching` and `.holding` select in bulk, `.rows()`
@@ -78,14 +80,20 @@ def sniff(head: bytes, name: str) -> bool:
 
 def read(source: Source, options: Options) -> Tables:
     """What all parsers found. InputError where no line is of a kind that any of them knows."""
-    readers = {name: parser.Reader() for name, parser in parsers().items()}
-    marks = {name: parser.MARK for name, parser in parsers().items()}
-    anything = "|".join(f"(?:{mark})" for mark in marks.values())
+    known = parsers()
+    readers = {name: parser.Reader() for name, parser in known.items()}
+    bulk = {name: str(mark) for name, parser in known.items() if (mark := getattr(parser, "BULK", None))}
+    anything = "|".join(f"(?:{parser.MARK})" for parser in known.values())
     records = 0
     for lines in blocks(source):
-        wanted = lines.matching(anything)
+        rest = lines
+        for name, mark in bulk.items():
+            mine = pc.match_substring(rest.text, mark)
+            own, rest = rest.take(mine), rest.take(pc.invert(mine))
+            records += readers[name].feed(own) if len(own) else 0
+        wanted = rest.matching(anything)
         for name, reader in readers.items():
-            own = wanted.matching(marks[name]) if len(wanted) else wanted
+            own = wanted.matching(known[name].MARK) if len(wanted) else wanted
             records += reader.feed(own) if len(own) else 0
     if not records:
         raise InputError(

@@ -84,25 +84,25 @@ def _lines(data: bytes, first: int) -> Lines:
     """Lines of a block that ends with a newline; empty ones are left out."""
     if b"\x1b" in data or b"\x9b" in data:
         data = _ESCAPES.sub(b"", data)
-    if _LOST_ESCAPES.search(data):
+    if b"[0m" in data or b"[39m" in data or b"[m" in data:  # colours come with a reset
         data = _LOST_ESCAPES.sub(b"", data)
     if not data.isascii():
         data = data.decode("utf-8", "replace").encode()
     if not data.endswith(b"\n"):
         data += b"\n"
     raw = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero((raw == 10) | (raw == 13))
-    newline = raw[ends] == 10
+    ends = np.flatnonzero(raw == 10)
+    number = np.arange(first, first + len(ends))
+    if b"\r" in data:
+        ends = np.flatnonzero((raw == 10) | (raw == 13))
+        newline = raw[ends] == 10
+        number = first + np.cumsum(newline) - newline
     starts = np.concatenate(([0], ends[:-1] + 1))
-    number = first + np.cumsum(newline) - newline
-    kept = ends > starts
-    if not kept.any():
-        return Lines(np.zeros(0, np.int64), pa.array([], pa.string()))
-    # neighbours share an offset, so a line holds its terminator until it is trimmed
-    offsets = np.concatenate((starts, [len(data)])).astype(np.int32)
-    whole = pa.StringArray.from_buffers(len(starts), pa.py_buffer(offsets), pa.py_buffer(data))
-    text = pc.ascii_rtrim(whole.filter(pa.array(kept)), "\r\n")
-    return Lines(number[kept].astype(np.int64), text)
+    kept = np.flatnonzero(ends > starts)
+    text = data.translate(None, b"\r\n")
+    offsets = np.concatenate(((starts - np.arange(len(starts)))[kept], [len(text)])).astype(np.int32)
+    strings = pa.StringArray.from_buffers(len(kept), pa.py_buffer(offsets), pa.py_buffer(text))
+    return Lines(number[kept].astype(np.int64), strings)
 
 
 def _unpacker(head: bytes) -> Callable[[bytes], bytes]:

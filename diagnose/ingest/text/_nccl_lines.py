@@ -9,29 +9,22 @@ from __future__ import annotations
 
 import re
 
-_PROCESS = r"(?P<process>[^\s:\[\]|>()]+:\d+):\d+"
-PREFIX = (
-    _PROCESS
-    + r" \[(?P<device>\d+)\] (?:\d+\.\d+ )?(?:(?P<place>[^\s:]+:\d+) (?:\([^)]*\) )?)?NCCL (?P<level>INFO|WARN|TRACE) "
+HEAD = re.compile(
+    r"(?:(?P<process>[^\s:\[\]|>()]+:\d+):\d+ )?(?:\[(?P<device>\d{1,4})\] )?"
+    r"(?:\d+\.\d+ )?(?:(?P<place>[^\s:]+\.\w+:\d+) (?:\([^)]*\) )?)?$"
 )
-"""RE2 and Python alike; the message follows."""
+"""What stands in front of `NCCL INFO`; nothing of it where somebody cut it off."""
 GLUED = re.compile(r"[^\s:\[\]|>()]+:\d+:\d+ \[\d+\] (?:[^\s:]+:\d+ )?(?:\([^)]*\) )?NCCL (?:INFO|WARN|TRACE) ")
 RECORD = r"NCCL (?:INFO|WARN|TRACE|CALL) |^\W*(?:NCCL|RCCL) version|\d(?:NCCL|RCCL) version"
-BARE = r"(?:\[(?P<device>\d+)\] )?(?:(?P<place>[^\s:]+:\d+) )?NCCL (?P<level>INFO|WARN|TRACE) (?P<message>.*)$"
-"""What is left where somebody cut the prefix off."""
-
 CHANNEL = (
-    PREFIX
-    + r"(?:Channel|CollNet|Coll) (?P<channel>\d+)(?:/\d+)? : (?P<from>\d+)\[[0-9a-f]+\] -> (?P<to>\d+)\[[0-9a-f]+\]"
+    r"^(?:Channel|CollNet|Coll) (?P<channel>\d+)(?:/\d+)? : (?P<from>\d+)\[[0-9a-f]+\] -> (?P<to>\d+)\[[0-9a-f]+\]"
     r"(?: \[(?P<direction>send|receive)\])? via (?P<via>.+)$"
 )
 COLLNET = (
-    PREFIX
-    + r"Coll(?:Net)? (?P<channel>\d+)(?:/\d+)? : (?P<from>\d+) \[(?P<direction>send|receive)\] via (?P<via>COLLNET/.+)$"
+    r"^Coll(?:Net)? (?P<channel>\d+)(?:/\d+)? : (?P<from>\d+) \[(?P<direction>send|receive)\] via (?P<via>COLLNET/.+)$"
 )
 CALL = (
-    PREFIX
-    + r"(?P<op>\w+): opCount (?P<count_hex>[0-9a-f]+) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (?P<elements>\d+) "
+    r"^(?P<op>\w+): opCount (?P<count_hex>[0-9a-f]+) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (?P<elements>\d+) "
     r"datatype (?P<type>\d+) op \d+ root -?\d+ comm (?P<comm>\S+) \[nranks=(?P<size>\d+)\]"
 )
 TUNING = re.compile(
@@ -61,7 +54,7 @@ VIA = re.compile(
     r"(?P<transport>NET|COLLNET)/(?P<net>.+?)/(?P<device>\d+)(?:\(\d+\))?(?P<gdr>/GDRDMA(?:\(PCI\))?)?(?P<rest>/Shared)?\s*$"
     r"|(?P<local>P2P|SHM)(?:/(?P<how>.+?))?\s*$|(?P<direct>direct shared memory)\s*$"
 )
-VERSION = re.compile(r"(?:NCCL|RCCL) version ?:? ?(?P<version>\d+\.\d+\.\d+)[^\s+]*(?:\+cuda(?P<cuda>\d+\.\d+))?")
+VERSION = re.compile(r"(?:^|(?:NCCL|RCCL) )version ?:? ?(?P<version>\d+\.\d+\.\d+)[^\s+]*(?:\+cuda(?P<cuda>\d+\.\d+))?")
 SETTING = re.compile(
     r"^(?P<key>(?:NCCL|RCCL)_\w+) set (?:by environment )?to (?P<value>.*?)\.?\s*$"
     r"|^Comm config \w+ reset to (?P<key2>NCCL_\w+)=(?P<value2>\S+)"
@@ -93,8 +86,8 @@ EVENTS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )  # fmt: skip
 """(kind, pattern on the message), first match wins; other warnings are `warning`, other lines are not kept."""
 KEPT = (
-    r"NCCL WARN|_\w+ set (?:by environment )?to |reset to NCCL_|Using network|Assigned NET|NET/IB ?: (?:Using|No)"
+    r"_\w+ set (?:by environment )?to |reset to NCCL_|Using network|Assigned NET|NET/IB ?: (?:Using|No)"
     r"|NET/OFI No"
-    r"|GPU Direct RDMA|DMA-BUF is|P2P is disabled between|(?:NCCL|RCCL) version"
+    r"|GPU Direct RDMA|DMA-BUF is|P2P is disabled between|(?:NCCL|RCCL) version|^version| Bytes -> "
 )
 """Lines worth a look one by one, after equal ones are counted."""

@@ -25,7 +25,7 @@ class Collected(NamedTuple):
     channels: list[pa.Table]
     calls: list[pa.Table]
     messages: list[pa.Table]
-    comms: list[tuple[int, str, int, str]]
+    comms: list[tuple[int, str, int | None, str]]
 
 
 def tables_of(collected: Collected) -> tuple[Tables, Ranks, set[str]]:
@@ -62,7 +62,7 @@ def _place(process: str | None) -> Row:
     return {"host": host or None, "process": int(pid) if pid else None}
 
 
-def _communicators(found: list[tuple[int, str, int, str]]) -> list[Row]:
+def _communicators(found: list[tuple[int, str, int | None, str]]) -> list[Row]:
     """One row per communicator of a process; an address that is used again after a destroy is another one."""
     rows: dict[tuple[str, str], Row] = {}
     done: list[Row] = []
@@ -78,7 +78,7 @@ def _communicators(found: list[tuple[int, str, int, str]]) -> list[Row]:
                 **_place(process),
                 "process_name": process,
                 "address": match["comm"],
-                "device": int(match["device"] or device),
+                "device": int(match["device"]) if match["device"] else device,
                 "comm": f"{process}:{match['comm']}",
                 "comm_rank": int(match["rank"]),
                 "size": int(match["size"]),
@@ -100,11 +100,11 @@ def _communicators(found: list[tuple[int, str, int, str]]) -> list[Row]:
 def _rank_column(table: pa.Table, ranks: Ranks) -> pa.Array:
     """Global rank of each row by its process and device."""
     process, device = table["process"].combine_chunks().dictionary_encode(), table["device"].combine_chunks()
-    devices = pc.cast(pc.if_else(pc.equal(device, ""), None, device), pa.int32()).fill_null(-1).to_numpy()
-    codes = process.indices.fill_null(-1).to_numpy().astype(np.int64) * 4096 + devices
+    devices = device.fill_null(-1).to_numpy()
+    codes = np.where(process.indices.is_null(), -1, process.indices.fill_null(0).to_numpy() * 4096 + devices + 1)
     distinct, back = np.unique(codes, return_inverse=True)
     names = process.dictionary.to_pylist()
-    told = [ranks.of(names[c // 4096], c % 4096) if c >= 0 else None for c in distinct.tolist()]
+    told = [ranks.of(names[c // 4096], c % 4096 - 1) if c >= 0 else None for c in distinct.tolist()]
     return pa.array(told, pa.int32()).take(pa.array(back))
 
 
@@ -128,12 +128,13 @@ def _transports(parts: list[pa.Table], ranks: Ranks) -> pa.Table:
     said = [_via(text) for text in via.dictionary.to_pylist()]
     kinds = {"transport": pa.string(), "detail": pa.string(), "net_device": pa.int32(), "gpudirect": pa.bool_()}
     taken = {name: pa.array([s[name] for s in said], kind).take(via.indices) for name, kind in kinds.items()}
-    numbers = {name: grouped[name].cast(pa.int32()) for name in ("device", "channel", "from", "to")}
+    numbers = {name: grouped[name].cast(pa.int32()) for name in ("channel", "from", "to")}
     direction = pc.if_else(pc.equal(grouped["direction"], ""), None, grouped["direction"])
     columns = {
         **_places(grouped),
         **taken,
         **numbers,
+        "device": grouped["device"],
         "rank": _rank_column(grouped, ranks),
         "direction": direction,
         "count": grouped["count_sum"],
@@ -207,9 +208,8 @@ def _messages(parts: list[pa.Table], ranks: Ranks) -> list[Row]:
 
 
 def _message(row: Row, ranks: Ranks) -> Row:
-    device = int(row["device"]) if row["device"] else None
-    place = {"device": device, "place": row["place"] or None, "rank": ranks.of(row["process"], device)}
-    return {**row, **_place(row["process"]), **place, "count": row["count_sum"], "line": row["line_min"]}
+    rank = ranks.of(row["process"], row["device"])
+    return {**row, **_place(row["process"]), "rank": rank, "count": row["count_sum"], "line": row["line_min"]}
 
 
 def _sorted_out(messages: list[Row], path: str) -> tuple[list[Row], list[Row], list[Row]]:

@@ -16,7 +16,9 @@ from diagnose.ingest.text._lines import Lines
 from diagnose.ingest.text._nccl_tables import Collected, tables_of
 
 MARK = r"NCCL (?:INFO|WARN|TRACE|CALL) |(?:NCCL|RCCL) version ?:? ?\d+\.\d+\.\d+"
-_BLOCK_KEYS = ("process", "device", "place", "level", "message")
+BULK = "NCCL INFO "
+_MESSAGE_KEYS = ("process", "device", "place", "level", "message")
+_CALL_COLUMNS = ["process", "device", "op", "count_hex", "elements", "type", "comm", "size"]
 
 
 class Reader:
@@ -29,30 +31,26 @@ class Reader:
         self.channels: list[pa.Table] = []
         self.calls: list[pa.Table] = []
         self.messages: list[pa.Table] = []
-        self.comms: list[tuple[int, str, int, str]] = []
+        self.comms: list[tuple[int, str, int | None, str]] = []
 
     def feed(self, lines: Lines) -> int:
         """Sort the lines of a block by kind."""
         lines, records = _separated(lines)
-        channel = pc.match_substring(lines.text, " via ").to_numpy(zero_copy_only=False)
-        call = pc.match_substring(lines.text, ": opCount ").to_numpy(zero_copy_only=False)
-        if channel.any():
-            self.channels.append(_channels(lines.take(channel)))
-        if call.any():
-            self.calls.append(_calls(lines.take(call)))
-        rest = lines.take(~(channel | call))
-        self._communicators(rest.matching(r"comm (?:0x[0-9a-f]+|\(nil\)) rank \d+ n[rR]anks"))
-        kept = rest.matching(f"{like.KEPT}| Bytes -> ")
-        if len(kept):
-            self.messages.append(_messages(kept))
+        split = _split(lines)
+        for kind, found in (("channels", " via "), ("calls", ": opCount ")):
+            own = pc.match_substring(split["message"], found)
+            chosen, split = split.filter(own), split.filter(pc.invert(own))
+            if chosen.num_rows:
+                getattr(self, kind).append(_channels(chosen) if kind == "channels" else _calls(chosen))
+        comm = pc.match_substring_regex(split["message"], r"comm (?:0x[0-9a-f]+|\(nil\)) rank \d+ n[rR]anks")
+        rows = split.filter(pc.and_(comm, pc.is_valid(split["process"]))).to_pylist()
+        self.comms += [(row["line"], row["process"], row["device"], row["message"]) for row in rows]
+        kept = split.filter(
+            pc.or_kleene(pc.equal(split["level"], "WARN"), pc.match_substring_regex(split["message"], like.KEPT))
+        )
+        if kept.num_rows:
+            self.messages.append(_counted(kept, list(_MESSAGE_KEYS)))
         return records
-
-    def _communicators(self, lines: Lines) -> None:
-        found = pc.extract_regex(lines.text, like.PREFIX + "(?P<message>.*)$")
-        columns = [pc.struct_field(found, name).to_pylist() for name in ("process", "device", "message")]
-        for number, process, device, message in zip(lines.number.tolist(), *columns, strict=True):
-            if process is not None:
-                self.comms.append((number, process, int(device), message))
 
     def tables(self, path: str) -> dict[str, pa.Table]:
         """`communicators`, `transports`, `calls`, `tunings`, `log_events`, `settings` and `quality`."""
@@ -67,13 +65,15 @@ class Reader:
 
 def _separated(lines: Lines) -> tuple[Lines, int]:
     """Lines with one record each, and how many records there are: processes may print on one line."""
-    counts = pc.count_substring_regex(lines.text, like.RECORD).to_numpy(zero_copy_only=False)
+    counts = pc.count_substring(lines.text, "CCL ").to_numpy(zero_copy_only=False)
     many = counts > 1
     if not many.any():
-        return lines, int(counts.sum())
+        return lines, len(lines)
+    odd = lines.take(many)
+    records = int(pc.sum(pc.count_substring_regex(odd.text, like.RECORD)).as_py() or 0)
     texts: list[str] = []
     numbers: list[int] = []
-    for at, text in lines.take(many).rows():
+    for at, text in odd.rows():
         starts = [match.start() for match in like.GLUED.finditer(text)]
         parts = [text[a:b] for a, b in zip([0, *starts[1:]], [*starts[1:], None], strict=True)]
         texts += parts
@@ -82,54 +82,93 @@ def _separated(lines: Lines) -> tuple[Lines, int]:
     number = np.concatenate((single.number, np.array(numbers, np.int64)))
     order = np.argsort(number, kind="stable")
     text = pa.concat_arrays([single.text, pa.array(texts, pa.string())]).take(pa.array(order))
-    return Lines(number[order], text), int(counts.sum())
+    return Lines(number[order], text), len(single) + records
 
 
-def _channels(lines: Lines) -> pa.Table:
+def _split(lines: Lines) -> pa.Table:
+    """Lines as process, device, place, level and message. Few heads are distinct, so each is read once."""
+    halves = pc.split_pattern(lines.text, "NCCL ", max_splits=1)
+    whole = pc.equal(pc.list_value_length(halves), 2)
+    pairs = halves.filter(whole).flatten()
+    rest = lines.take(pc.invert(whole))  # RCCL's version, and what has no more than the version
+    count = len(pairs) // 2
+    heads = pairs.take(pa.array(np.arange(count) * 2)).dictionary_encode()
+    message = pairs.take(pa.array(np.arange(count) * 2 + 1))
+    read = [like.HEAD.search(head) for head in heads.dictionary.to_pylist()]
+    columns: dict[str, pa.Array] = {
+        name: pa.array([match[name] if match else None for match in read], pa.string()).take(heads.indices)
+        for name in ("process", "device", "place")
+    }
+    columns["device"] = columns["device"].cast(pa.int32())
+    level = pc.utf8_slice_codeunits(message, 0, 5)
+    levels = {"INFO ": "INFO", "WARN ": "WARN", "TRACE": "TRACE", "CALL ": "CALL"}
+    found = level.dictionary_encode()
+    names = pa.array([levels.get(text) for text in found.dictionary.to_pylist()], pa.string())
+    columns["level"] = names.take(found.indices)
+    known = pc.is_valid(columns["level"])
+    trimmed = pc.ascii_ltrim_whitespace(pc.utf8_slice_codeunits(message, 5))
+    columns["message"] = trimmed if pc.all(known).as_py() else pc.if_else(known, trimmed, message)
+    columns["line"] = pa.array(lines.number).filter(whole)
+    table = pa.table(columns)
+    if not len(rest):
+        return table
+    extra = pa.table({"message": rest.text, "line": pa.array(rest.number)})
+    return pa.concat_tables([table, extra], promote_options="default")
+
+
+def _channels(lines: pa.Table) -> pa.Table:
     """Distinct channels of a block."""
-    table = _extracted(lines, like.CHANNEL)
-    if table.num_rows < len(lines):
-        collnet = _extracted(lines.holding("via COLLNET/"), like.COLLNET)
-        missing = [name for name in table.column_names if name not in collnet.column_names]
-        for name in missing:
-            collnet = collnet.append_column(name, pa.nulls(collnet.num_rows, table[name].type))
-        table = pa.concat_tables([table, collnet.select(table.column_names)])
-    keys = ["process", "device", "channel", "from", "to", "direction", "via"]
-    return _counted(table, keys)
+    found = _extracted(lines, like.CHANNEL)
+    if found.num_rows < lines.num_rows:
+        found = pa.concat_tables([found, _extracted(lines, like.COLLNET)], promote_options="default")
+    return _counted(found, ["process", "device", "channel", "from", "to", "direction", "via"])
 
 
-def _calls(lines: Lines) -> pa.Table:
-    return _extracted(lines, like.CALL).drop_columns(["place", "level"])
+def _calls(lines: pa.Table) -> pa.Table:
+    """Collective calls of a block: words of the message at fixed places, which differ between releases."""
+    words = pc.split_pattern(lines["message"].combine_chunks(), " ")
+    lengths = pc.list_value_length(words).to_numpy(zero_copy_only=False)
+    if len(lengths) and (lengths == lengths[0]).all():
+        found = _words_at(words, lines, int(lengths[0]))
+        if found is not None:
+            return found.select(_CALL_COLUMNS)
+    parts = []
+    for length in np.unique(lengths).tolist():
+        here = np.flatnonzero(lengths == length)
+        found = _words_at(words.take(pa.array(here)), lines.take(pa.array(here)), length)
+        parts.append(found if found is not None else _extracted(lines.take(pa.array(here)), like.CALL))
+    return pa.concat_tables([part.select(_CALL_COLUMNS) for part in parts])
 
 
-def _messages(lines: Lines) -> pa.Table:
-    """Distinct messages of a block, also those whose prefix is gone."""
-    full = _extracted(lines, like.PREFIX + "(?P<message>.*)$")
-    parts = [full]
-    if full.num_rows < len(lines):
-        known = pc.match_substring_regex(lines.text, like.PREFIX).to_numpy(zero_copy_only=False)
-        other = lines.take(~known)
-        bare = pc.extract_regex(other.text, like.BARE)
-        message = pc.coalesce(pc.struct_field(bare, "message"), other.text)
-        columns = {
-            "process": pa.nulls(len(other), pa.string()),
-            "device": pc.struct_field(bare, "device"),
-            "place": pc.struct_field(bare, "place"),
-            "level": pc.struct_field(bare, "level"),
-            "message": message,
-            "line": pa.array(other.number),
-        }
-        parts.append(pa.table({name: columns[name] for name in full.column_names}))
-    return _counted(pa.concat_tables(parts), list(_BLOCK_KEYS))
+def _words_at(words: pa.Array, lines: pa.Table, length: int) -> pa.Table | None:
+    """Calls whose words all stand where those of the first line do; None where they do not."""
+    column = words.flatten()
+    first = column.slice(0, length).to_pylist()
+
+    def word(at: int) -> pa.Array:
+        return column.take(pa.array(np.arange(len(words)) * length + at))
+
+    places = {}
+    for name, said in (("count_hex", "opCount"), ("elements", "count"), ("type", "datatype"), ("comm", "comm")):
+        at = first.index(said) if said in first else length
+        if at + 2 >= length or not pc.all(pc.equal(word(at), said)).as_py():
+            return None
+        places[name] = at + 1
+    size = word(places["comm"] + 1)
+    if not pc.all(pc.match_substring(size, "[nranks=")).as_py():
+        return None
+    columns = {name: word(at) for name, at in places.items()}
+    columns["op"] = pc.ascii_rtrim(word(0), ":")
+    columns["size"] = pc.ascii_trim(size, "[nraks=]")
+    return pa.table({**columns, **{name: lines[name] for name in ("process", "device", "line")}})
 
 
-def _extracted(lines: Lines, pattern: str) -> pa.Table:
-    """The pattern's groups as columns, and `line`; lines that do not match are left out."""
-    found = pc.extract_regex(lines.text, pattern)
+def _extracted(lines: pa.Table, pattern: str) -> pa.Table:
+    """The pattern's groups as columns beside process, device and line; lines that do not match are left out."""
+    found = pc.extract_regex(lines["message"].combine_chunks(), pattern)
     kept = pc.is_valid(found)
     columns = {field.name: pc.struct_field(found, field.name).filter(kept) for field in found.type}
-    columns["line"] = pa.array(lines.number).filter(kept)
-    return pa.table(columns)
+    return pa.table({**columns, **{name: lines[name].filter(kept) for name in ("process", "device", "line")}})
 
 
 def _counted(table: pa.Table, keys: list[str]) -> pa.Table:
