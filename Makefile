@@ -22,6 +22,7 @@ test: ## tests, in parallel
 	$(PYTHON) -m pytest -n auto --dist loadfile
 
 bench: ## side by side with HolisticTraceAnalysis (installs it into its own environment)
+	$(PYTHON) benchmarks/matching.py
 	$(PYTHON) benchmarks/ingest.py
 
 bench-planner: ## the planner against published runs ($DIAGNOSE_VALIDATION), from one anchor each

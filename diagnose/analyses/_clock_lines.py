@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from diagnose.analyses._columns import Ints
+from diagnose.analyses._columns import Flags, Ints
 from diagnose.analyses._instances import Runs, runs
 
 MIN_CALLS_FOR_DRIFT = 16
@@ -30,21 +30,21 @@ class Lines(NamedTuple):
     group: Ints  # dense
     rank: Ints  # dense
     offset: Floats  # group minus rank at at_ns, ns
-    slope: Floats  # of that difference; 0 where not sloped
-    sloped: NDArray[np.bool_]
+    slope: Floats  # of that difference; 0 where none was measured
+    drifting: Flags  # a slope was measured
     spread_ns: Ints  # what ends do not agree on
     count: Ints  # calls
     at_ns: int
     span_ns: int
 
 
-def fit(rank: Ints, match: Ints, end: Ints, length: Ints) -> Lines:
-    """Lines from the rows of matched calls (`match`: one number per call)."""
+def fit(rank: Ints, end: Ints, match: Ints, length: Ints, loose: Flags) -> Lines:
+    """Lines from the rows of matched calls (`match`: one number per call; `loose`: ends differ by up to a transfer)."""
     if not len(rank):
         none = np.zeros(0, np.int64)
         return Lines(none, none, none * 1.0, none * 1.0, none > 0, none, none, 0, 0)
     calls = runs(match, rank)
-    group = _sets(rank, calls)
+    group = np.unique(_sets(rank, calls) * 2 + loose, return_inverse=True)[1].astype(np.int64)
     origin = int(end.min())
     since = (end - origin).astype(np.float64)
     mean = (np.add.reduceat(since[calls.order], calls.first) / calls.count)[calls.index]
@@ -52,27 +52,41 @@ def fit(rank: Ints, match: Ints, end: Ints, length: Ints) -> Lines:
     member = runs(group * (int(rank.max()) + 1) + rank, end)
     away = mean - since
     middle = float((since.min() + since.max()) / 2)
-    offset, slope, left = _robust(away, since - middle, member)
-    sloped = (np.abs(slope) * np.ptp(since) > _CLEARLY * left) & (member.count >= MIN_CALLS_FOR_DRIFT)
-    flat = _quantile(away, member, 0.5)
-    offset, slope = np.where(sloped, offset, flat), np.where(sloped, slope, 0.0)
-    rest = np.abs(away - offset[member.index] - slope[member.index] * (since - middle))
+    moment = since - middle
+    offset, slope, left = _robust(away, moment, member)
+    enough = member.count >= MIN_CALLS_FOR_DRIFT
+    heads = member.order[member.first]
+    steep = enough & (np.abs(slope) * np.ptp(since) > _CLEARLY * left)
+    # One clock of a group that drifts moves the mean of all: then every line of it has a slope, however small.
+    drifting = _any(steep, group[heads]) & _every(enough, group[heads])
+    offset, slope = np.where(drifting, offset, _quantile(away, member, 0.5)), np.where(drifting, slope, 0.0)
+    rest = np.abs(away - offset[member.index] - slope[member.index] * moment)
     spread = _quantile(rest, member, _OUTER_RATIO)
     # Two ends never tell how far ends may lie apart: then the shortest duration bounds it, as nobody leaves early.
     bound = _quantile(shortest.astype(np.float64), member, 0.5)
-    spread = np.where(member.count < 3, np.maximum(spread, bound), spread)
-    heads = member.order[member.first]
+    spread = np.where((member.count < 3) | loose[heads], np.maximum(spread, bound), spread)
     return Lines(
         group[heads],
         rank[heads],
         offset,
         slope,
-        sloped,
+        drifting,
         np.ceil(spread).astype(np.int64),
         member.count,
         origin + int(middle),
         int(np.ptp(since)),
     )
+
+
+def _any(flag: Flags, group: Ints) -> Flags:
+    """Per line, whether any line of its group has the flag."""
+    found: Flags = (np.bincount(group, weights=flag) > 0)[group]
+    return found
+
+
+def _every(flag: Flags, group: Ints) -> Flags:
+    """Per line, whether all lines of its group have the flag."""
+    return ~_any(~flag, group)
 
 
 def _sets(rank: Ints, calls: Runs) -> Ints:

@@ -61,7 +61,9 @@ _EXPERT_OPS = ("dispatch", "combine")
 DIRECTIONS = ("send", "recv")
 
 
-def calls_on_device(kernels: pa.Table, calls: pa.Table, groups: pa.Table, steps: pa.Table, events: pa.Table) -> pa.Table:
+def calls_on_device(
+    kernels: pa.Table, calls: pa.Table, groups: pa.Table, steps: pa.Table, events: pa.Table
+) -> pa.Table:
     """Every communication kernel of every rank, in order of start within the rank."""
     found = [SCHEMA.empty()]
     for rank, part in by_rank(events) if kernels.num_rows else ():

@@ -1,8 +1,8 @@
 """Clock of each rank against the clock of the lowest rank that shares a collective with it, and how sure that is.
 
 `offset_ns` is what to add to a rank's time, at the moment `at_ns` of its own clock, to get the reference's; a drift
-adds `drift_ratio` ns per ns from there. Only collectives that nobody leaves before the last one came count: their
-ends are nearly one moment. What the ends do not agree on is the error, so it also holds the true spread of ends: the
+adds `drift_ratio` ns per ns from there. Only calls that nobody leaves before the last one came count: their ends are
+nearly one moment. Sends and receives count with an error of their whole transfer (a small send may end early). What the ends do not agree on is the error, so it also holds the true spread of ends: the
 bar is honest, not small. It says nothing about who was late. Ranks that share no collective, directly or through
 others, have different references: their times must not be compared. An offset within its error is taken as 0, and
 its size added to the error: the clocks agree as far as can be told.
@@ -23,7 +23,7 @@ from scipy.sparse import csgraph
 from scipy.sparse.linalg import spsolve
 
 from diagnose.analyses._clock_lines import Lines, fit
-from diagnose.analyses._columns import Ints, dictionary, encode, flags, integers
+from diagnose.analyses._columns import Flags, Ints, dictionary, encode, flags, integers
 from diagnose.analyses._columns import codes as codes_of
 from diagnose.analyses.matches import SYNCHRONISING
 from diagnose.schema import FLOAT, INT32, INT64, TEXT, table
@@ -36,13 +36,13 @@ SCHEMA = table(
     ("error_ns", INT64, "the offset is known to this; null with it"),
     ("drift_ratio", FLOAT, "how much faster the reference's clock runs; null where none can be told"),
     ("at_ns", INT64, "moment of this rank's clock at which the offset holds"),
-    ("shared_count", INT64, "collectives behind it"),
+    ("shared_count", INT64, "calls behind it"),
     ("reason", TEXT, "why there is no offset"),
 )
 
 RESOLUTION_NS = 1_000
 """Traces of many versions round to whole us."""
-ALONE = "shares no synchronising collective with another rank in these inputs"
+ALONE = "shares no synchronising call with another rank in these inputs"
 
 
 class _Graph(NamedTuple):
@@ -60,16 +60,20 @@ def clocks(calls_on_device: pa.Table, matches: pa.Table) -> pa.Table:
     if not len(ranks):
         return SCHEMA.empty()
     ends = integers(calls_on_device["ts_ns"]) + integers(calls_on_device["dur_ns"])
-    chosen = np.flatnonzero(_usable(calls_on_device, matches))
-    lines = fit(
-        rank[chosen], integers(matches["match"])[chosen], ends[chosen], integers(calls_on_device["dur_ns"])[chosen]
-    )
+    synchronises, paired = _usable(calls_on_device, matches)
+    chosen = np.flatnonzero(synchronises | paired)
+    length = integers(calls_on_device["dur_ns"])
+    calls = (integers(matches["match"])[chosen], length[chosen], paired[chosen])
+    # Twice: a drift acts from one moment on, and what is one moment is only known once offsets are.
+    rough = fit(rank[chosen], ends[chosen], *calls)
+    coarse = np.rint(_reconciled(_graph(len(ranks), rough), rough.offset)).astype(np.int64)
+    lines = fit(rank[chosen], ends[chosen] + coarse[rank[chosen]], *calls)
     graph = _graph(len(ranks), lines)
-    offset = np.rint(_reconciled(graph, lines.offset)).astype(np.int64)
+    offset = coarse + np.rint(_reconciled(graph, lines.offset)).astype(np.int64)
     drift = _reconciled(graph, lines.slope)
     error = _errors(graph)
     known = np.bincount(lines.rank, minlength=len(ranks)) > 0
-    error, drift, with_drift = _with_drift(graph, error, drift)
+    drift, with_drift = _with_drift(graph, drift)
     within = known & (np.abs(offset) <= error) & ~with_drift
     error, offset = np.where(within, error + np.abs(offset), error), np.where(within, 0, offset)
     shared = np.bincount(lines.rank, weights=lines.count, minlength=len(ranks)).astype(np.int64)
@@ -80,17 +84,19 @@ def clocks(calls_on_device: pa.Table, matches: pa.Table) -> pa.Table:
             "offset_ns": np.ma.array(offset, mask=~known),
             "error_ns": np.ma.array(np.where(graph.reference == np.arange(len(ranks)), 0, error), mask=~known),
             "drift_ratio": np.ma.array(drift, mask=~(known & with_drift)),
-            "at_ns": np.ma.array(np.full(len(ranks), lines.at_ns) - offset, mask=~known),
+            "at_ns": np.ma.array(lines.at_ns - coarse, mask=~known),
             "shared_count": shared,
             "reason": pa.array([None if k else ALONE for k in known.tolist()], pa.string()),
         }
     )
 
 
-def _usable(calls: pa.Table, matches: pa.Table) -> NDArray[np.bool_]:
-    synchronises = np.array([name in SYNCHRONISING for name in dictionary(calls["op"])], bool)
-    usable: NDArray[np.bool_] = synchronises[codes_of(calls["op"])] & flags(matches["match"].is_valid())
-    return usable
+def _usable(calls: pa.Table, matches: pa.Table) -> tuple[Flags, Flags]:
+    """Matched rows of synchronising collectives, and of sends and receives."""
+    synchronises = np.array([name in SYNCHRONISING for name in dictionary(calls["op"])], bool)[codes_of(calls["op"])]
+    matched = flags(matches["match"].is_valid())
+    paired = np.array([name == "pair" for name in dictionary(matches["level"])], bool)[codes_of(matches["level"])]
+    return synchronises & matched, paired
 
 
 def _graph(count: int, lines: Lines) -> _Graph:
@@ -136,13 +142,11 @@ def _errors(graph: _Graph) -> Ints:
     return np.where(np.isfinite(far), np.minimum(far, 1e17), 0).astype(np.int64)
 
 
-def _with_drift(
-    graph: _Graph, error: Ints, drift: NDArray[np.float64]
-) -> tuple[Ints, NDArray[np.float64], NDArray[np.bool_]]:
-    """Drift is only stated where a component's lines all have one, and its effect exceeds the error."""
+def _with_drift(graph: _Graph, drift: NDArray[np.float64]) -> tuple[NDArray[np.float64], Flags]:
+    """Drift is only stated where its effect over the recording exceeds the resolution of the times."""
     lines = graph.lines
-    lacking = np.zeros(graph.ranks, bool)
-    lacking[graph.component[lines.rank[~lines.sloped]]] = True
-    stated = ~lacking[graph.component] & (np.abs(drift) * lines.span_ns > RESOLUTION_NS)
+    drifting = np.zeros(graph.ranks, bool)
+    drifting[graph.component[lines.rank[lines.drifting]]] = True
+    stated = drifting[graph.component] & (np.abs(drift) * lines.span_ns > RESOLUTION_NS)
     stated &= np.bincount(lines.rank, minlength=graph.ranks) > 0
-    return error, np.where(stated, drift, 0.0), stated
+    return np.where(stated, drift, 0.0), stated

@@ -198,9 +198,7 @@ def _by_order(rows: Rows, found: _Found, group: Ints, named: Flags, on_host: Fla
     _add(found, instance, LEVELS.index("order"))
 
 
-def _aligned(
-    spoken: list[Calls], parts: list[Ints], instance: Ints, base: int, *, named: bool, on_host: bool
-) -> bool:
+def _aligned(spoken: list[Calls], parts: list[Ints], instance: Ints, base: int, *, named: bool, on_host: bool) -> bool:
     """Write the instance of each call of one group; False where the ends do not fit one group."""
     longest = max(range(len(parts)), key=lambda i: len(parts[i]))
     reference = spoken[longest]
@@ -291,7 +289,10 @@ def _reasons(rows: Rows, found: _Found, calls: pa.Table) -> Ints:
     first = np.minimum.reduceat(rows.start[lists.order], lists.first)
     last = np.maximum.reduceat(rows.end[lists.order], lists.first)
     groups = rows.group[lists.order[lists.first]]
-    low, high = np.full(int(groups.max()) + 1, np.iinfo(np.int64).min), np.full(int(groups.max()) + 1, np.iinfo(np.int64).max)
+    low, high = (
+        np.full(int(groups.max()) + 1, np.iinfo(np.int64).min),
+        np.full(int(groups.max()) + 1, np.iinfo(np.int64).max),
+    )
     np.maximum.at(low, groups, first)
     np.minimum.at(high, groups, last)
     outside = (rows.end <= low[rows.group]) | (rows.start >= high[rows.group])
