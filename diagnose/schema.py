@@ -79,7 +79,7 @@ INGESTED: dict[str, TableSchema] = {
         ("start_ns", INT64, "first timed event"),
         ("end_ns", INT64, "end of the last timed event"),
         ("run", INT32, "inputs of different runs differ here"),
-        ("events_count", INT64, "timed events kept: complete ones, instants, counters; not metadata, flows, or those left out"),
+        ("events_count", INT64, "timed events kept, instants and counters too; no metadata, no flows"),
         ("status", LABEL, "ok | repaired | partial | unusable"),
         ("detail", TEXT, "one line: what is wrong, or empty"),
     ),

@@ -214,9 +214,8 @@ class Record:
         if len(rows):
             table = "op_args" if shape == "op" else "device_args"
             part = {"event_id": columns["event_id"], **kept}
-            self.parts[table].append(
-                {k: thin(v if len(rows) == len(slices) else v.take(rows)) for k, v in part.items()}
-            )
+            # Taking copies: a column that came from DuckDB keeps all columns of its block in memory.
+            self.parts[table].append({k: thin(v.take(rows)) for k, v in part.items()})
         if shape != "runtime":
             self._add_calls(shape, args, slices, columns)
 
@@ -228,6 +227,7 @@ class Record:
         rows = np.flatnonzero(has)
         if len(rows):
             found = pc.struct_field(self._parser.parse(slices.take(rows), COLLECTIVE), "args")
+            found = found.take(pa.array(np.arange(len(found))))
             taken = {k: columns[k].take(pa.array(rows)) for k in ("event_id", "ts_ns", "dur_ns")}
             source = "record_param_comms" if shape == "op" else "kernel"
             self.parts["calls"].append({**taken, **calls_of(found), "source": pa.array([source] * len(rows))})
