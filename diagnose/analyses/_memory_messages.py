@@ -96,3 +96,24 @@ def _same(row: Row, message: Row) -> bool:
         return False
     tried, said = row.get("tried_bytes"), message.get("tried_bytes")
     return bool(tried and said and abs(tried - said) <= SAME_REQUEST_RATIO * tried)
+
+
+def complete(row: Row, expandable: bool | None) -> None:
+    """Fill what follows from the rest of a moment; a sum with an unknown term stays unknown."""
+
+    def known(*names: str) -> bool:
+        return all(row.get(name) is not None for name in names)
+
+    if not row.get("expandable") and expandable is not None:
+        row["expandable"] = expandable
+    if known("capacity_bytes", "device_free_bytes") and not known("used_bytes"):
+        row["used_bytes"] = row["capacity_bytes"] - row["device_free_bytes"]
+    if known("reserved_bytes", "allocated_bytes"):
+        row["unallocated_bytes"] = max(0, row["reserved_bytes"] - row["allocated_bytes"])
+    if known("device_free_bytes", "unallocated_bytes"):
+        row["recoverable_bytes"] = row["device_free_bytes"] + row["unallocated_bytes"]
+    if known("process_bytes", "reserved_bytes"):
+        row["non_torch_bytes"] = max(0, row["process_bytes"] - row["reserved_bytes"])
+    named = row.get("process_bytes") or row.get("reserved_bytes") or row.get("allocated_bytes")
+    if known("used_bytes") and named is not None:
+        row["unaccounted_bytes"] = max(0, row["used_bytes"] - named - (row.get("other_bytes") or 0))

@@ -38,14 +38,14 @@ SCHEMA = table(
 
 
 def holes(
-    lifetimes: pa.Table,
-    allocations: pa.Table,
     memory_moments: pa.Table,
+    lifetimes: pa.Table | None = None,
+    allocations: pa.Table | None = None,
     blocks: pa.Table | None = None,
     segments: pa.Table | None = None,
 ) -> pa.Table:
     """One row per segment with free memory."""
-    if segments is None or not segments.num_rows:
+    if lifetimes is None or allocations is None or segments is None or not segments.num_rows:
         return SCHEMA.empty()
     moments = memory_moments.select(["rank", "device", "moment", "source", "index"]).to_pylist()
     parts = []

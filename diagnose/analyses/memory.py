@@ -36,14 +36,16 @@ SCHEMA = table(
 
 
 def memory(
-    lifetimes: pa.Table,
-    allocations: pa.Table,
+    lifetimes: pa.Table | None = None,
+    allocations: pa.Table | None = None,
     blocks: pa.Table | None = None,
     segments: pa.Table | None = None,
     series: pa.Table | None = None,
 ) -> pa.Table:
     """Samples of all ranks and devices."""
-    parts = [_of_group(group, lifetimes, segments) for group in groups(allocations, blocks)]
+    parts = []
+    if lifetimes is not None and allocations is not None:
+        parts += [_of_group(group, lifetimes, segments) for group in groups(allocations, blocks)]
     parts += _of_series(series)
     return pa.concat_tables(parts).unify_dictionaries() if parts else SCHEMA.empty()
 

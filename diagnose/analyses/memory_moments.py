@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from diagnose.analyses._columns import flags, integers
 from diagnose.analyses._layout import Layout, at_end, at_state, expandable_any
-from diagnose.analyses._memory_messages import devices_of, join, rows_of_messages
+from diagnose.analyses._memory_messages import complete, devices_of, join, rows_of_messages
+from diagnose.analyses._memory_settings import conflicts, expandable_setting
 from diagnose.analyses.lifetimes import Group, groups
 from diagnose.analyses.memory import allocated_totals, mine, own_rows, reserved_totals
 from diagnose.schema import BOOL, INT32, INT64, LABEL, TEXT, table
@@ -53,33 +54,37 @@ SCHEMA = table(
     ("unaccounted_bytes", INT64, "in use on the device by nobody named"),
     ("limit_bytes", INT64, "what this process may use, where a limit is set"),
     ("expandable", BOOL, "expandable segments are on; null where nothing tells"),
+    ("conflict", TEXT, "what in this job does not go together with expandable segments; null where nothing was seen"),
     ("allocator", LABEL, "who failed or is shown: pytorch | cudaMallocAsync | nccl | cuda | cublas"),
     ("count", INT64, "ranks or prints that said the same"),
 )
 
 
 def memory_moments(  # noqa: PLR0913, PLR0917  a parameter is a table
-    lifetimes: pa.Table,
-    allocations: pa.Table,
     files: pa.Table,
+    lifetimes: pa.Table | None = None,
+    allocations: pa.Table | None = None,
     blocks: pa.Table | None = None,
     segments: pa.Table | None = None,
     oom_messages: pa.Table | None = None,
     series: pa.Table | None = None,
     settings: pa.Table | None = None,
+    stacks: pa.Table | None = None,
 ) -> pa.Table:
     """Rows of all ranks and devices."""
     devices = devices_of(files)
     rows: list[dict[str, Any]] = []
-    for group in groups(allocations, blocks):
-        rows += _of_group(group, mine(lifetimes, group), segments)
+    if allocations is not None and lifetimes is not None:
+        for group in groups(allocations, blocks):
+            rows += _of_group(group, mine(lifetimes, group), segments)
     for row in rows:
         row["capacity_bytes"] = devices.get(row["rank"])
     rows = join(rows, rows_of_messages(oom_messages, series))
     _number(rows)
-    switch = _expandable_setting(settings)
+    switch, conflict = expandable_setting(settings), conflicts(settings, stacks)
     for row in rows:
-        _complete(row, switch)
+        complete(row, switch)
+        row["conflict"] = conflict
     return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
 
 
@@ -176,37 +181,3 @@ def _number(rows: list[dict[str, Any]]) -> None:
         key = row["rank"], row.get("device"), row["moment"]
         row["failure"] = seen.get(key, 0)
         seen[key] = row["failure"] + 1
-
-
-def _expandable_setting(settings: pa.Table | None) -> bool | None:
-    """What PYTORCH_*ALLOC_CONF says about expandable segments; None where it is not among the settings."""
-    if settings is None:
-        return None
-    for key, value in zip(settings["key"].to_pylist(), settings["value"].to_pylist(), strict=True):
-        if key and key.endswith("ALLOC_CONF") and "expandable_segments" in (value or ""):
-            return "expandable_segments:true" in value.replace(" ", "").lower()
-        if key == "allocator.expandable_segments" and value == "true":
-            return True
-    return None
-
-
-def _complete(row: dict[str, Any], switch: bool | None) -> None:
-    """Fill what follows from the rest; a sum with an unknown term stays unknown."""
-
-    def known(*names: str) -> bool:
-        return all(row.get(name) is not None for name in names)
-
-    if not row.get("expandable"):
-        row["expandable"] = switch if switch is not None else row.get("expandable")
-    if known("capacity_bytes", "device_free_bytes"):
-        row.setdefault("used_bytes", row["capacity_bytes"] - row["device_free_bytes"])
-    if known("reserved_bytes", "allocated_bytes"):
-        row["unallocated_bytes"] = max(0, row["reserved_bytes"] - row["allocated_bytes"])
-    if known("device_free_bytes", "unallocated_bytes"):
-        row["recoverable_bytes"] = row["device_free_bytes"] + row["unallocated_bytes"]
-    if known("process_bytes", "reserved_bytes"):
-        row["non_torch_bytes"] = max(0, row["process_bytes"] - row["reserved_bytes"])
-    if known("used_bytes"):
-        named = row.get("process_bytes") or row.get("reserved_bytes") or row.get("allocated_bytes")
-        if named is not None:
-            row["unaccounted_bytes"] = max(0, row["used_bytes"] - named - (row.get("other_bytes") or 0))

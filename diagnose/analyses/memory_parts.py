@@ -66,12 +66,12 @@ GROUP BY a.number, a.part
 """
 
 
-def memory_parts(lifetimes: pa.Table, memory_moments: pa.Table) -> pa.Table:
+def memory_parts(memory_moments: pa.Table, lifetimes: pa.Table | None = None) -> pa.Table:
     """Parts of every moment, in the order of MEMORY_PARTS; parts without bytes are left out."""
     moments = memory_moments.to_pylist()
     if not moments:
         return SCHEMA.empty()
-    alive = _alive(lifetimes, moments)
+    alive = {} if lifetimes is None else _alive(lifetimes, moments)
     rows: list[dict[str, Any]] = []
     for number, moment in enumerate(moments):
         rows += _of_moment(moment, alive.get(number, {}))

@@ -13,6 +13,7 @@ _STEPS = f"{_TRACE}, with profiler.step() called at the end of every training st
 _MEMORY = "a CUDA memory snapshot (torch.cuda.memory._record_memory_history(), then _dump_snapshot())"
 _ROUTER = "router statistics per layer and expert (the live hook's diagnose.live.moe.observe, or a router log)"
 _LOG = "a training log or live hook record over many steps"
+_MEMORY_LOG = "a log of allocated and reserved GPU memory per step, over many steps"
 _SHAPES = "a torch.profiler trace recorded with record_shapes=True on a GPU whose peak is known"
 _GROUPS = "a trace whose distributedInfo lists the process groups (PyTorch 2.4 or later)"
 
@@ -29,9 +30,14 @@ _TABLES = {
     "idle": _TRACE,
     "kernel_totals": _TRACE,
     "kernels": _TRACE,
+    "holes": _MEMORY,
+    "lifetimes": "a trace recorded with profile_memory=True, or " + _MEMORY,
     "members": _GROUPS,
     "memory": _MEMORY,
+    "memory_growth": _MEMORY_LOG,
+    "memory_moments": _MEMORY + ", or the out-of-memory message",
     "memory_parts": _MEMORY,
+    "oom_messages": "the log with the out-of-memory message",
     "mfu": _SHAPES,
     "phases": _STEPS,
     "pipeline": "traces of one rank per pipeline stage, over the same steps",
@@ -67,6 +73,9 @@ _COLUMNS = {
     "kernels.launch_ns": "a trace with both CPU and CUDA activities",
     "kernels.phase": "a trace with CPU activities, whose autograd operators tell forward from backward",
 }
+
+OF_MEMORY = ("lifetimes", "memory", "memory_moments", "memory_parts", "memory_growth", "holes", "oom_messages")
+"""Tables that a recording of time does not fill: there, none of a kind does mean that it was not recorded."""
 
 _SYMPTOMS = {
     "comm_saturation": _TRACE,

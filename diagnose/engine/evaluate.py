@@ -2,7 +2,8 @@
 
 A row of a rule is an offender. Columns with a meaning to the engine: `lost_ns` (required: what the job's step would
 gain, mean over the analysed steps), `lost_kind`, `lost_bytes`, `severity`, `confidence_ratio`, `ranks`, `hosts`,
-`steps`, and `undecided`: a row with text there is no offender, it says why the rule cannot answer on these data.
+`steps`, `fix` (what to do where the rule's own advice does not fit this offender), and `undecided`: a row with text
+there is no offender, it says why the rule cannot answer on these data.
 All other columns are evidence. `lost_ratio` is over the mean step of the longest rank (table `spans`).
 """
 
@@ -36,6 +37,7 @@ _CONTROL = (
     "hosts",
     "steps",
     "undecided",
+    "fix",
 )
 
 
@@ -175,7 +177,8 @@ def _missing(rule: Rule, tables: Mapping[str, pa.Table]) -> str:
             raise RuleError(f"needs_values names {name}, which does not exist")
         if tables[table].num_rows == 0:
             # Nothing of a kind is not the same as nothing recorded.
-            recorded = "spans" in tables and tables["spans"].num_rows > 0
+            timed = "spans" in tables and tables["spans"].num_rows > 0
+            recorded = timed and table not in collect.OF_MEMORY
             needed = "" if recorded else f"{collect.NEEDED}{collect.for_table(table, rule.collect)}"
             return f"no {table} in these inputs{needed}"
         if tables[table][column].null_count == tables[table].num_rows:
@@ -227,7 +230,7 @@ def _finding(rule: Rule, row: Mapping[str, Any], job: _Job) -> Finding:
         steps=_several(row, "steps"),
         evidence={name: value for name, value in row.items() if name not in _CONTROL},
         why=rule.why,
-        fix=rule.fix,
+        fix=row.get("fix") or rule.fix,
     )
 
 
