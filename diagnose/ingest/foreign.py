@@ -57,11 +57,6 @@ _ROCPROF_CSV = (
     r'\A"?(Index"?,"?KernelName|Kind"?,"?(Agent_Id|Domain|Dispatch_Id|Function|Operation)|'
     r'Name"?,"?Calls"?,"?TotalDurationNs|Domain"?,"?Function"?,"?Process_Id)'
 )
-_TRAINING = (
-    r"\biteration +\d+ */ *\d+|\bstep[:= ]+\d+[^\n]*\bloss\b|\bloss[:= ]+\d[^\n]*\bstep\b|ProcessGroupNCCL|"
-    r"^\[(rank|default) ?\d+\]:"
-)
-
 _PROFILERS = (
     _other("nsys", "an Nsight Systems report", _signs.binary(
         b"NVIDIA Tegra Profiler", b"Nsight Systems", b"QuadD", endings=(".nsys-rep", ".qdrep", ".qdstrm"))),
@@ -104,9 +99,6 @@ _EVIDENCE = (
     Format("nccl_tests", "an nccl-tests result", _LATER, _signs.text(
         r"^# (Avg bus bandwidth|nThread \d+ nGpus|Out of bounds values)")),
     Format("training_log", "a Hugging Face trainer state", _LATER, _signs.json(r'"log_history"\s*:')),
-    Format("training_log", "a log with an out-of-memory message", _LATER, _signs.text(
-        r"OutOfMemoryError|(CUDA|HIP) out of memory")),
-    Format("training_log", "a training log", _LATER, _signs.text(_TRAINING)),
     Format("tfevents", "a TensorBoard event file", _LATER, _signs.binary(b"brain.Event:")),
     Format("parquet", "a Parquet table", _LATER, _signs.starts(b"PAR1")),
 )  # fmt: skip
