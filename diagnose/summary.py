@@ -35,6 +35,7 @@ def summarise(
         questions=questions,
         findings=findings,
         outcomes=outcomes,
+        memory=memory(tables),
         tables=tables,
     )
 
@@ -48,6 +49,23 @@ def inputs(tables: Tables) -> list[dict[str, Any]]:
 def quality(tables: Tables) -> list[dict[str, Any]]:
     """Everything repaired, dropped, doubtful or inferred: what ingesters and analyses noted."""
     return [row for name in ("quality", "doubts") if name in tables for row in tables[name].to_pylist()]
+
+
+def memory(tables: Tables) -> list[dict[str, Any]]:
+    """Parts of memory per rank, device and moment, the last failure of each; in the order of the table."""
+    if "memory_parts" not in tables:
+        return []
+    rows = tables["memory_parts"].to_pylist()
+    last: dict[tuple[Any, ...], int] = {}
+    for row in rows:
+        key = row["rank"], row["device"], row["moment"]
+        last[key] = max(last.get(key, 0), row["failure"] or 0)
+    keys = ("rank", "moment", "part", "bytes", "confidence_ratio", "source")
+    return [
+        {**{k: row[k] for k in keys}, "device": row["device"]}
+        for row in rows
+        if (row["failure"] or 0) == last[row["rank"], row["device"], row["moment"]]
+    ]
 
 
 def _job(tables: Tables) -> dict[str, Any]:

@@ -34,6 +34,7 @@ SCHEMA = table(
     ("top_place", TEXT, "place that holds most of the part; null where unknown"),
     ("top_bytes", INT64, "what that place holds"),
     ("loss_bytes", INT64, "of the part, made by the loss or output layer"),
+    ("loss_count", INT64, "allocations behind loss_bytes"),
 )
 
 _ALIVE = """
@@ -58,7 +59,7 @@ SELECT a.number, a.part, SUM(a.size_bytes)::BIGINT AS held_bytes,
        SUM(a.confidence_ratio * a.size_bytes)
          / NULLIF(SUM(a.size_bytes) FILTER (a.confidence_ratio IS NOT NULL), 0) AS confidence,
        ANY_VALUE(r.evidence) AS evidence, ANY_VALUE(p.place) AS place, ANY_VALUE(p.held) AS held,
-       COALESCE(SUM(a.size_bytes) FILTER (a.loss), 0)::BIGINT AS loss_bytes
+       COALESCE(SUM(a.size_bytes) FILTER (a.loss), 0)::BIGINT AS loss_bytes, COUNT(*) FILTER (a.loss) AS loss_count
 FROM alive AS a
 LEFT JOIN places AS p ON p.number = a.number AND p.part = a.part
 LEFT JOIN reasons AS r ON r.number = a.number AND r.part = a.part
@@ -105,6 +106,7 @@ def _of_moment(moment: dict[str, Any], alive: dict[str, dict[str, Any]]) -> list
             "top_place": row["place"],
             "top_bytes": row["held"],
             "loss_bytes": row["loss_bytes"],
+            "loss_count": row["loss_count"],
         }
         for part, row in alive.items()
     }

@@ -67,13 +67,22 @@ def _bubble(outcomes: Sequence[Outcome], groups: Sequence[Mapping[str, Any]]) ->
     return _answer(BUBBLE, "unknown", f"needed: {collect.for_table('pipeline')}")
 
 
+_STATE, _ACTIVATIONS = ("state-dominates",), ("activations-dominate", "transient-peak")
+
+
 def _memory(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    found = {
-        o.rule: o.findings[0] for o in outcomes if o.findings and o.rule in ("state-dominates", "activations-dominate")
-    }
-    if len(found) == 1:
-        rule, finding = next(iter(found.items()))
-        return _answer(MEMORY, "yes" if rule == "state-dominates" else "no", finding.summary, [rule])
+    """State: shard it (ZeRO); activations: recompute, sequence or context parallel. The wrong tool saves nothing."""
+    found = {o.rule: o.findings[0] for o in outcomes if o.findings and o.rule in (*_STATE, *_ACTIVATIONS)}
+    sides = {rule in _STATE for rule in found}
+    if len(sides) == 1:
+        rule, finding = max(found.items(), key=lambda item: item[1].lost_bytes)
+        return _answer(MEMORY, "yes" if rule in _STATE else "no", finding.summary, list(found))
+    if sides:
+        figure = "it differs: " + "; ".join(finding.summary for finding in found.values())
+        return _answer(MEMORY, "unknown", figure, list(found))
+    deciders = [o for o in outcomes if o.rule in ("state-dominates", "activations-dominate")]
+    if deciders and all(o.status == "clear" for o in deciders):
+        return _answer(MEMORY, "unknown", "neither holds most of the memory whose use is known")
     return _answer(MEMORY, "unknown", f"needed: {collect.for_table('memory_parts')}")
 
 

@@ -1,0 +1,51 @@
+/*
+title = "One rank needs more memory than the others"
+severity = "warning"
+needs = ["memory"]
+needs_values = ["memory.rank"]
+summary = "rank {rank} peaks at {peak_bytes} ({figure}), {more_ratio} above the median of {ranks_count} ranks ({median_bytes})"
+why = """
+Every rank must fit, so the fullest one decides. Pipeline stages hold different numbers of micro-batches, the last has the logits,
+experts get different numbers of tokens, and a stray process or tensor on GPU 0 counts, too."""
+fix = """
+Find what that rank holds more of in the memory parts. Pipeline: move layers away from the first stage (Megatron-LM
+--decoder-first-pipeline-num-layers, torchtitan pipeline layers per stage). Experts: balance them or set a capacity factor.
+Variable lengths: pack or sort sequences. Rank 0: torch.load with map_location, torch.cuda.set_device before the first CUDA call."""
+quiet_when = "ranks peak alike, or only one rank was recorded"
+collect = "snapshots, traces with profile_memory=True, or logged memory figures of all ranks over the same steps"
+sources = ["https://arxiv.org/abs/2205.05198 section 4.2.3"]
+[params]
+min_more_ratio = { default = 0.1, doc = "above the median of all ranks; a guess, to be fitted" }
+*/
+WITH long AS (
+  SELECT rank, COALESCE(peak_allocated_bytes, allocated_bytes) AS size_bytes, 'allocated' AS figure FROM memory
+  UNION ALL
+  SELECT rank, COALESCE(peak_reserved_bytes, reserved_bytes), 'reserved' FROM memory
+  UNION ALL
+  SELECT rank, used_bytes, 'in use' FROM memory
+),
+peaks AS (
+  SELECT rank, figure, MAX(size_bytes) AS peak_bytes FROM long WHERE size_bytes IS NOT NULL AND rank >= 0 GROUP BY ALL
+),
+job AS (
+  SELECT figure, COUNT(*) AS ranks_count, MEDIAN(peak_bytes) AS median_bytes FROM peaks GROUP BY figure HAVING COUNT(*) > 1
+),
+best AS (
+  FROM job ORDER BY ranks_count DESC, figure LIMIT 1
+)
+SELECT
+  0 AS lost_ns,
+  (p.peak_bytes - b.median_bytes)::BIGINT AS lost_bytes,
+  p.rank,
+  [p.rank] AS ranks,
+  p.peak_bytes,
+  b.figure,
+  b.ranks_count,
+  b.median_bytes::BIGINT AS median_bytes,
+  p.peak_bytes / b.median_bytes - 1 AS more_ratio,
+  NULL AS undecided
+FROM peaks AS p JOIN best AS b USING (figure)
+WHERE p.peak_bytes > (1 + $min_more_ratio) * b.median_bytes
+UNION ALL BY NAME
+SELECT 0 AS lost_ns, 'only one rank''s memory was recorded' AS undecided
+WHERE NOT EXISTS (FROM best)
