@@ -207,7 +207,7 @@ def _differing(calls: pa.Table, group: Group, seq: int) -> list[dict[str, Any]]:
     for rank, ops in operations.items():
         guilty = tied or tuple(sorted(ops)) != usual
         others = [r for r in operations if operations[r] != ops]
-        row = _row(group, rank, "mismatched" if guilty else "waited", guilty, others if guilty else [])
+        row = _row(group, rank, "mismatched" if guilty else "waited", guilty, others if guilty and not tied else [])
         call = by_rank[rank]
         row |= {k: call[k] for k in ("seq", "op", "size_bytes", "dtype", "ts_ns")}
         rows.append(row)

@@ -22,6 +22,11 @@ def fires(rule: Rule) -> Tables:
     return importlib.import_module(f"tests.rules.test_{rule.id.replace('-', '_')}").fires()
 
 
+def timed(rule: Rule) -> bool:
+    """Whether the rule measures time; what a log or a dump says alone costs an unknown time."""
+    return "spans" in rule.needs
+
+
 def healthy() -> Tables:
     """Two ranks of a tensor- and data-parallel job: traffic hidden, a little of every kind of wait."""
     waits = {
@@ -125,14 +130,15 @@ def test_what_a_rule_says_about_itself(rule: Rule) -> None:
 def test_a_loss_is_never_more_than_the_step(rule: Rule) -> None:
     given = fires(rule)
     for found in outcome(rule.id, given).findings:
-        assert 0 < found.lost_ns <= max(given["spans"]["mean_ns"].to_pylist())
+        least_ns = 1 if timed(rule) else 0
+        assert least_ns <= found.lost_ns <= max(given["spans"]["mean_ns"].to_pylist())
         assert found.lost_ratio == pytest.approx(found.lost_ns / max(given["spans"]["mean_ns"].to_pylist()))
         assert found.lost_kind == "bound"
 
 
 @each_rule
 def test_waiting_on_one_rank_halves_confidence_in_communication(rule: Rule) -> None:
-    if rule.symptom != "comm_saturation":
+    if rule.symptom != "comm_saturation" or not timed(rule):
         return
     given = fires(rule)
     alone = outcome(rule.id, given).findings[0].confidence_ratio
@@ -146,6 +152,6 @@ def test_waiting_on_one_rank_halves_confidence_in_communication(rule: Rule) -> N
 
 @each_rule
 def test_a_communication_benchmark_is_no_training_step(rule: Rule) -> None:
-    if rule.symptom == "comm_saturation":
+    if rule.symptom == "comm_saturation" and timed(rule):
         given = fires(rule) | {"spans": tables(spans=spans(step(comm_ns=100 * MS)))["spans"]}
         assert outcome(rule.id, given).status in ("clear", "skipped")

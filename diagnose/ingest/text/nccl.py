@@ -28,6 +28,7 @@ class Reader:
         self.rank: int | None = None
         self.rank_source: str | None = None
         self.host: str | None = None
+        self.records = 0
         self.channels: list[pa.Table] = []
         self.calls: list[pa.Table] = []
         self.messages: list[pa.Table] = []
@@ -50,10 +51,13 @@ class Reader:
         )
         if kept.num_rows:
             self.messages.append(_counted(kept, list(_MESSAGE_KEYS)))
+        self.records += records
         return records
 
     def tables(self, path: str) -> dict[str, pa.Table]:
-        """`communicators`, `transports`, `calls`, `tunings`, `log_events`, `settings` and `quality`."""
+        """`communicators`, `transports`, `calls`, `tunings`, `log_events`, `settings`, `quality`; none without lines."""
+        if not self.records:
+            return {}
         collected = Collected(path, self.channels, self.calls, self.messages, self.comms)
         found, ranks, hosts = tables_of(collected)
         if len(ranks.all()) == 1:
