@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 import diagnose
 from diagnose.schema import COMM_PARTS, IDLE_CAUSES
@@ -71,8 +70,8 @@ def event_names(diagnosis: Any) -> list[str]:
 
 
 def events_count(diagnosis: Any) -> int:
-    """Events read over all files."""
-    return pc.sum(table(diagnosis, "files")["events_count"]).as_py() or 0
+    """Events read over all traces."""
+    return sum(row["events_count"] or 0 for row in rows(diagnosis, "files", kind="kineto"))
 
 
 def ranks(diagnosis: Any) -> set[int]:

@@ -12,6 +12,7 @@ import re
 
 import pyarrow as pa
 
+from diagnose.errors import InputError
 from diagnose.ingest import Options, Source, quality
 from diagnose.ingest.memory_snapshot._document import flat_of
 from diagnose.ingest.memory_snapshot._flat import Flat
@@ -37,6 +38,13 @@ def read(source: Source, options: Options) -> Tables:
     """allocations, segments, blocks, stacks, marks, settings, files and quality. InputError where it is no snapshot."""
     flat = flat_of(source)
     tables = {name: INGESTED[name].build(columns) for name, columns in flat.columns.items()}
+    if not any(tables[name].num_rows for name in ("segments", "blocks", "allocations")):
+        raise InputError(
+            source.label,
+            "a memory snapshot without segments or history",
+            "one taken while the job held device memory",
+            "call torch.cuda.memory._record_memory_history() before training and dump during it",
+        )
     settings = [{"key": k, "value": v, "source": source.label} for k, v in flat.settings.items()]
     schema = INGESTED["settings"]
     tables["settings"] = schema.build({n: [row.get(n) for row in settings] for n in schema.arrow.names})
