@@ -21,6 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from diagnose import assets, report
 from diagnose.report._blocks import Figure, Section
+from diagnose.report._memory_parts import MEMORY_PARTS
 from diagnose.report._parts import PARTS_SHOWN
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def render(diagnosis: Diagnosis) -> str:
         style=(folder / "style.css").read_text("utf-8"),
         scripts=scripts,
         figures_json=embed(figures),
-        parts=PARTS_SHOWN,
+        parts={**MEMORY_PARTS, **PARTS_SHOWN},
     )
 
 
