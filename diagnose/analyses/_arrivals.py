@@ -38,7 +38,7 @@ def arrivals_of(calls: pa.Table, matches: pa.Table, clocks: pa.Table) -> Arrival
     rows = np.flatnonzero(match >= 0)
     if len(rows):
         of = runs(match[rows])
-        first, index, order = of.first, of.index, rows[of.order]
+        first, index, order = of.first, of.of_row, rows[of.order]
         last[rows] = np.maximum.reduceat(start[order], first)[index]
         worst[rows] = np.maximum.reduceat(error[order], first)[index]
         low, high = np.minimum.reduceat(reference[order], first), np.maximum.reduceat(reference[order], first)

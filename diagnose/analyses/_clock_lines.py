@@ -33,7 +33,7 @@ class Lines(NamedTuple):
     slope: Floats  # of that difference; 0 where none was measured
     drifting: Flags  # a slope was measured
     spread_ns: Ints  # what ends do not agree on
-    count: Ints  # calls
+    calls: Ints  # how many
     at_ns: int
     span_ns: int
 
@@ -47,32 +47,32 @@ def fit(rank: Ints, end: Ints, match: Ints, length: Ints, loose: Flags) -> Lines
     group = np.unique(_sets(rank, calls) * 2 + loose, return_inverse=True)[1].astype(np.int64)
     origin = int(end.min())
     since = (end - origin).astype(np.float64)
-    mean = (np.add.reduceat(since[calls.order], calls.first) / calls.count)[calls.index]
-    shortest = np.minimum.reduceat(length[calls.order], calls.first)[calls.index]
+    mean = (np.add.reduceat(since[calls.order], calls.first) / calls.size_of)[calls.of_row]
+    shortest = np.minimum.reduceat(length[calls.order], calls.first)[calls.of_row]
     member = runs(group * (int(rank.max()) + 1) + rank, end)
     away = mean - since
     middle = float((since.min() + since.max()) / 2)
     moment = since - middle
     offset, slope, left = _robust(away, moment, member)
-    enough = member.count >= MIN_CALLS_FOR_DRIFT
+    enough = member.size_of >= MIN_CALLS_FOR_DRIFT
     heads = member.order[member.first]
     steep = enough & (np.abs(slope) * np.ptp(since) > _CLEARLY * left)
     # One clock of a group that drifts moves the mean of all: then every line of it has a slope, however small.
     drifting = _any(steep, group[heads]) & _every(enough, group[heads])
     offset, slope = np.where(drifting, offset, _quantile(away, member, 0.5)), np.where(drifting, slope, 0.0)
-    rest = np.abs(away - offset[member.index] - slope[member.index] * moment)
+    rest = np.abs(away - offset[member.of_row] - slope[member.of_row] * moment)
     spread = _quantile(rest, member, _OUTER_RATIO)
     # Two ends never tell how far ends may lie apart: then the shortest duration bounds it, as nobody leaves early.
     bound = _quantile(shortest.astype(np.float64), member, 0.5)
-    spread = np.where((member.count < 3) | loose[heads], np.maximum(spread, bound), spread)
+    spread = np.where((member.size_of < 3) | loose[heads], np.maximum(spread, bound), spread)
     return Lines(
         group[heads],
         rank[heads],
-        offset,
-        slope,
+        np.asarray(offset, np.float64),
+        np.asarray(slope, np.float64),
         drifting,
         np.ceil(spread).astype(np.int64),
-        member.count,
+        member.size_of,
         origin + int(middle),
         int(np.ptp(since)),
     )
@@ -93,13 +93,13 @@ def _sets(rank: Ints, calls: Runs) -> Ints:
     """Dense code of the set of ranks of each row's call: a sum of random numbers stands for a set."""
     draw = np.random.default_rng(20).integers(0, 1 << 40, int(rank.max()) + 1)
     total = np.add.reduceat(draw[rank[calls.order]], calls.first)
-    return np.unique(total, return_inverse=True)[1].astype(np.int64)[calls.index]
+    return np.unique(total, return_inverse=True)[1].astype(np.int64)[calls.of_row]
 
 
 def _quantile(values: Floats, of: Runs, share: float) -> Floats:
     """Per run: the value below which `share` of the run's values lie (the upper of two)."""
-    order = np.lexsort((values, of.index))
-    at = np.minimum(np.ceil((of.count - 1) * share).astype(np.int64), of.count - 1)
+    order = np.lexsort((values, of.of_row))
+    at = np.minimum(np.ceil((of.size_of - 1) * share).astype(np.int64), of.size_of - 1)
     return np.asarray(values[order][of.first + at], np.float64)
 
 
@@ -110,15 +110,15 @@ def _robust(values: Floats, moment: Floats, of: Runs) -> tuple[Floats, Floats, F
     offset, slope = total.copy(), total.copy()
 
     def summed(x: Floats) -> Floats:
-        return np.bincount(of.index, weights=weight * x, minlength=len(of.first))
+        return np.asarray(np.bincount(of.of_row, weights=weight * x, minlength=len(of.first)), np.float64)
 
     for _ in range(3):
         total = np.maximum(summed(np.ones(len(values))), 1)
         centre, mean = summed(moment) / total, summed(values) / total
-        dx, dy = moment - centre[of.index], values - mean[of.index]
+        dx, dy = moment - centre[of.of_row], values - mean[of.of_row]
         slope = summed(dx * dy) / np.maximum(summed(dx * dx), 1e-9)
         offset = mean - slope * centre
-        rest = np.abs(values - offset[of.index] - slope[of.index] * moment)
+        rest = np.abs(values - offset[of.of_row] - slope[of.of_row] * moment)
         limit = np.maximum(3 * _quantile(rest, of, 0.5), 1.0)
-        weight = (rest <= limit[of.index]).astype(float)
+        weight = (rest <= limit[of.of_row]).astype(float)
     return offset, slope, _quantile(rest, of, 0.5)

@@ -41,7 +41,16 @@ class Rows(NamedTuple):
 
     def take(self, chosen: Ints) -> Rows:
         """Some of the rows."""
-        return Rows(*(column[chosen] for column in self))
+        return Rows(
+            self.rank[chosen],
+            self.group[chosen],
+            self.op[chosen],
+            self.size[chosen],
+            self.sized[chosen],
+            self.sync[chosen],
+            self.start[chosen],
+            self.end[chosen],
+        )
 
 
 class Runs(NamedTuple):
@@ -49,10 +58,11 @@ class Runs(NamedTuple):
 
     order: Ints
     first: Ints
-    index: Ints  # run of each row, in table order
+    of_row: Ints  # run of each row, in table order
 
     @property
-    def count(self) -> Ints:
+    def size_of(self) -> Ints:
+        """Rows of each run."""
         return np.diff(np.append(self.first, len(self.order)))
 
 
@@ -79,7 +89,9 @@ def instances(rows: Rows, key: Ints) -> tuple[Ints, Flags]:
     found = np.where(_agree(mine, found), found, -1)
     strange = ambiguous | ((found < 0) & ~ambiguous)
     several = found >= 0
-    several[several] = runs(found[several]).count[runs(found[several]).index] > 1 if several.any() else several[several]
+    several[several] = (
+        runs(found[several]).size_of[runs(found[several]).of_row] > 1 if several.any() else several[several]
+    )
     strange |= _end_elsewhere(mine, found, several)
     instance[keyed] = np.where(strange, -1, found)
     doubtful[keyed] = _misnumbered(mine, strange, several | strange)
@@ -90,15 +102,15 @@ def instances(rows: Rows, key: Ints) -> tuple[Ints, Flags]:
 def _told_apart(rows: Rows, code: Ints) -> tuple[Ints, Flags]:
     """Instance per row, and rows whose key a rank repeats and others do not repeat equally often."""
     by_rank = runs(code * (int(rows.rank.max()) + 1) + rows.rank, rows.start)
-    count = by_rank.count
+    count = by_rank.size_of
     if count.max() == 1:
         return code, np.zeros(len(code), bool)
     place = np.empty(len(code), np.int64)  # counted from the end
     place[by_rank.order] = np.repeat(by_rank.first + count, count) - 1 - np.arange(len(code))
     by_key = runs(code)
-    mine = count[by_rank.index]
-    low = np.minimum.reduceat(mine[by_key.order], by_key.first)[by_key.index]
-    high = np.maximum.reduceat(mine[by_key.order], by_key.first)[by_key.index]
+    mine = count[by_rank.of_row]
+    low = np.minimum.reduceat(mine[by_key.order], by_key.first)[by_key.of_row]
+    high = np.maximum.reduceat(mine[by_key.order], by_key.first)[by_key.of_row]
     return code * (int(place.max()) + 1) + place, low != high
 
 
@@ -107,8 +119,8 @@ def _agree(rows: Rows, instance: Ints) -> Flags:
     of = runs(instance)
 
     def one_value(values: Ints, known: Flags) -> Flags:
-        top = np.maximum.reduceat(np.where(known, values, -1)[of.order], of.first)[of.index]
-        low = np.minimum.reduceat(np.where(known, values, np.iinfo(np.int64).max)[of.order], of.first)[of.index]
+        top = np.maximum.reduceat(np.where(known, values, -1)[of.order], of.first)[of.of_row]
+        low = np.minimum.reduceat(np.where(known, values, np.iinfo(np.int64).max)[of.order], of.first)[of.of_row]
         agreed: Flags = (top == low) | (top < 0)
         return agreed
 
@@ -126,10 +138,10 @@ def _end_elsewhere(rows: Rows, instance: Ints, several: Flags) -> Flags:
     end = part.end.copy()
     for _ in range(2):
         away = end - middle(end, of)
-        end -= _middles(away, member)[member.index]
+        end -= _middles(away, member)[member.of_row]
     away = np.abs(end - middle(end, of))
     at_once = runs(of)
-    shortest = np.minimum.reduceat((part.end - part.start)[at_once.order], at_once.first)[at_once.index]
+    shortest = np.minimum.reduceat((part.end - part.start)[at_once.order], at_once.first)[at_once.of_row]
     typical = middle(away, part.group)
     limit = np.maximum(np.maximum(END_SPREAD_NS, _SPREADS * typical), shortest)
     result[chosen] = away > limit
@@ -139,13 +151,15 @@ def _end_elsewhere(rows: Rows, instance: Ints, several: Flags) -> Flags:
 def middle(values: Ints, code: Ints) -> Ints:
     """Per row, the (lower) median of the values of its code."""
     of = runs(code, values)
-    return values[of.order][of.first + (of.count - 1) // 2][of.index]
+    found: Ints = values[of.order][of.first + (of.size_of - 1) // 2][of.of_row]
+    return found
 
 
 def _middles(values: Ints, member: Runs) -> Ints:
     """Lower median per run."""
-    order = np.lexsort((values, member.index))
-    return values[order][member.first + (member.count - 1) // 2]
+    order = np.lexsort((values, member.of_row))
+    found: Ints = values[order][member.first + (member.size_of - 1) // 2]
+    return found
 
 
 def _misnumbered(rows: Rows, strange: Flags, judged: Flags) -> Flags:

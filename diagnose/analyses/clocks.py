@@ -2,10 +2,11 @@
 
 `offset_ns` is what to add to a rank's time, at the moment `at_ns` of its own clock, to get the reference's; a drift
 adds `drift_ratio` ns per ns from there. Only calls that nobody leaves before the last one came count: their ends are
-nearly one moment. Sends and receives count with an error of their whole transfer (a small send may end early). What the ends do not agree on is the error, so it also holds the true spread of ends: the
-bar is honest, not small. It says nothing about who was late. Ranks that share no collective, directly or through
-others, have different references: their times must not be compared. An offset within its error is taken as 0, and
-its size added to the error: the clocks agree as far as can be told.
+nearly one moment. Sends and receives count with an error of their whole transfer (a small send may end early). What
+the ends do not agree on is the error, so it also holds the true spread of ends: the bar is honest, not small. It says
+nothing about who was late. Ranks that share no collective, directly or through others, have different references:
+their times must not be compared. An offset within its error is taken as 0, and its size added to the error: the
+clocks agree as far as can be told.
 
 Method: per group and rank, the median (with enough calls: a robust line) of its ends minus the group's; these
 differences are reconciled over the graph of ranks and groups by least squares; errors add up along the best path.
@@ -76,7 +77,7 @@ def clocks(calls_on_device: pa.Table, matches: pa.Table) -> pa.Table:
     drift, with_drift = _with_drift(graph, drift)
     within = known & (np.abs(offset) <= error) & ~with_drift
     error, offset = np.where(within, error + np.abs(offset), error), np.where(within, 0, offset)
-    shared = np.bincount(lines.rank, weights=lines.count, minlength=len(ranks)).astype(np.int64)
+    shared = np.bincount(lines.rank, weights=lines.calls, minlength=len(ranks)).astype(np.int64)
     return SCHEMA.build(
         {
             "rank": ranks,
@@ -116,7 +117,7 @@ def _reconciled(graph: _Graph, measured: NDArray[np.float64]) -> NDArray[np.floa
         return np.zeros(count)
     groups = int(lines.group.max()) + 1
     rows = np.arange(len(lines.rank))
-    weight = np.sqrt(lines.count / np.maximum(lines.spread_ns, RESOLUTION_NS))
+    weight = np.sqrt(lines.calls / np.maximum(lines.spread_ns, RESOLUTION_NS))
     free = np.flatnonzero(graph.reference != np.arange(count))
     column = np.full(count, -1, np.int64)
     column[free] = np.arange(len(free))

@@ -24,6 +24,9 @@ WITH work AS (
 ), overhead AS (
   SELECT rank, sum(count)::BIGINT AS n, sum(share_ratio) AS share FROM profiler_cost
   WHERE kind NOT IN ('stacks', 'one_step', 'memory') GROUP BY rank
+), met AS (
+  SELECT rank, coalesce(reason, '')::VARCHAR AS reason, count(*) AS n FROM matches
+  WHERE (SELECT count(DISTINCT rank) FROM matches) > 1 GROUP BY ALL
 )
 SELECT 'impossible_duration' AS problem, rank, count(*) AS count,
        format('{{}} and others: cut at the next start on their stream, {{:.3f}} ms left out',
@@ -44,6 +47,17 @@ SELECT 'no_collective_record', rank, count(*),
        format('{{:.3f}} ms of communication without a recorded size: no bandwidth is given for it', sum(dur_ns) / 1e6)
 FROM collectives WHERE size_bytes IS NULL GROUP BY rank
 UNION ALL
+SELECT 'unmatched_calls', rank, sum(n) FILTER (reason <> '')::BIGINT,
+       format('{{}} of {{}} communication calls were not found on other ranks: {{}}',
+              sum(n) FILTER (reason <> ''), sum(n), string_agg(reason || ' ' || n, ', ' ORDER BY n DESC)
+              FILTER (reason <> ''))
+FROM met GROUP BY rank HAVING sum(n) FILTER (reason <> '') > 0
+UNION ALL
+SELECT 'clocks_apart', clocks.rank, shared_count,
+       format('its clock is {{:.3f}} ms from that of rank {{}}, known to {{:.3f}} ms; times are corrected',
+              -offset_ns / 1e6, reference, error_ns / 1e6)
+FROM clocks WHERE offset_ns <> 0
+UNION ALL
 SELECT 'no_steps', rank, 1, 'no step is marked: figures per step cannot be given, the whole recording is analysed'
 FROM (SELECT DISTINCT rank FROM work WHERE rank NOT IN (SELECT rank FROM steps))
 UNION ALL
@@ -62,7 +76,13 @@ FROM overhead WHERE share > {VISIBLE_OVERHEAD_RATIO}
 
 
 def doubts(
-    kernels: pa.Table, collectives: pa.Table, steps: pa.Table, profiler_cost: pa.Table, files: pa.Table
+    kernels: pa.Table,
+    collectives: pa.Table,
+    steps: pa.Table,
+    profiler_cost: pa.Table,
+    files: pa.Table,
+    matches: pa.Table,
+    clocks: pa.Table,
 ) -> pa.Table:
     """One row per doubt and rank; `count` is how many events or steps it concerns."""
     with duckdb.connect() as connection:
@@ -72,6 +92,8 @@ def doubts(
             ("steps", steps),
             ("profiler_cost", profiler_cost),
             ("files", files),
+            ("matches", matches),
+            ("clocks", clocks),
         ):
             connection.register(name, table)
         rows = connection.sql(

@@ -163,7 +163,7 @@ def _add(found: _Found, instance: Ints, level: int) -> None:
     if not len(rows):
         return
     of = runs(instance[rows])
-    several = of.count[of.index] > 1
+    several = of.size_of[of.of_row] > 1
     rows = rows[several]
     if len(rows):
         number = np.unique(instance[rows], return_inverse=True)[1]
@@ -179,7 +179,7 @@ def _by_order(rows: Rows, found: _Found, group: Ints, named: Flags, on_host: Fla
     token = _dense_pair(rows.op[left], np.where(rows.sized[left], rows.size[left], -1))
     instance = np.full(len(group), -1, np.int64)
     lists = runs(rows.member[left], rows.end[left])
-    starts, counts = lists.first, lists.count
+    starts, counts = lists.first, lists.size_of
     owner = group[left[lists.order[starts]]]
     base = 0
     for one in np.unique(owner).tolist():
@@ -246,7 +246,7 @@ def _by_pair(rows: Rows, found: _Found, calls: pa.Table, ranks: Ints) -> None:
     target = np.where(sends, place, rows.rank)[left]
     instance = np.full(len(rows.op), -1, np.int64)
     pairs = runs(source * len(ranks) + target, rows.end[left])
-    for begin, count in zip(pairs.first.tolist(), pairs.count.tolist(), strict=True):
+    for begin, count in zip(pairs.first.tolist(), pairs.size_of.tolist(), strict=True):
         both = left[pairs.order[begin : begin + count]]
         sent, received = both[sends[both]], both[receives[both]]
         spoken = [Calls(rows.start[p], rows.end[p], rows.size[p]) for p in (received, sent)]
@@ -266,7 +266,7 @@ def _table(calls: pa.Table, rows: Rows, found: _Found, expected: Ints) -> pa.Tab
     seen = np.zeros(len(matched), np.int64)
     if matched.any():
         of = runs(found.instance[matched])
-        seen[matched] = of.count[of.index]
+        seen[matched] = of.size_of[of.of_row]
     return SCHEMA.build(
         {
             "event_id": calls["event_id"],
@@ -284,7 +284,7 @@ def _reasons(rows: Rows, found: _Found, calls: pa.Table) -> Ints:
     """Index in REASONS as if no row were matched."""
     of = runs(rows.group)
     per_group = [np.minimum.reduceat(rows.rank[of.order], of.first), np.maximum.reduceat(rows.rank[of.order], of.first)]
-    alone = (per_group[0] == per_group[1])[of.index]
+    alone = (per_group[0] == per_group[1])[of.of_row]
     lists = runs(rows.member)
     first = np.minimum.reduceat(rows.start[lists.order], lists.first)
     last = np.maximum.reduceat(rows.end[lists.order], lists.first)

@@ -18,6 +18,7 @@ _SHAPES = "a torch.profiler trace recorded with record_shapes=True on a GPU whos
 _GROUPS = "a trace whose distributedInfo lists the process groups (PyTorch 2.4 or later)"
 
 _TABLES = {
+    "arrivals": "traces of all ranks over the same steps",
     "allocations": "a trace recorded with profile_memory=True, or " + _MEMORY,
     "calls": "a trace with collective metadata (PyTorch 2.3 or later), an NCCL log or a flight recorder dump",
     "collectives": _TRACE,
@@ -32,6 +33,8 @@ _TABLES = {
     "kernels": _TRACE,
     "holes": _MEMORY,
     "lifetimes": "a trace recorded with profile_memory=True, or " + _MEMORY,
+    "late_ranks": "traces of all ranks over the same steps",
+    "link_expectations": "traces of all ranks, a GPU that is known, and cluster.inter_bytes_per_s in job.toml",
     "members": _GROUPS,
     "memory": _MEMORY,
     "memory_growth": _MEMORY_LOG,
@@ -65,6 +68,7 @@ _COLUMNS = {
     "collectives.size_bytes": "collective metadata with sizes (PyTorch 2.3 or later records it)",
     "reductions.dtype": "collective metadata with element types (PyTorch 2.3 or later records it)",
     "reductions.size_bytes": "collective metadata with sizes (PyTorch 2.3 or later records it)",
+    "clocks.offset_ns": "traces of all ranks over the same steps",
     "collectives.wait_ns": "traces of all ranks over the same steps",
     "copies.pageable": "a trace whose copies name the host memory kind (CUPTI and recent roctracer do)",
     "gemms.efficiency_ratio": _SHAPES,

@@ -1,0 +1,62 @@
+/*
+title = "Another rank is late every time"
+severity = "warning"
+needs = ["late_ranks", "arrivals", "spans", "clocks"]
+needs_values = ["clocks.offset_ns", "late_ranks.judged_count"]
+summary = "{lost_ns} {scope} ({share_ratio}) goes to waiting for whichever rank is last: {ranks_count} ranks take turns, rank {rank} has the largest share of it ({blamed_ratio})"
+why = """
+When another rank is late every time, each step lasts as long as its slowest rank: the mean of a maximum. No rank is
+broken; the work differs from step to step, or hosts stall at random."""
+fix = """
+Give ranks equal work: pack or bucket sequences by length and balance tokens, not samples, per rank; balance experts.
+Random host stalls: pin processes to NUMA nodes, freeze and time garbage collection (gc.freeze, gc.collect every n
+steps on all ranks together), move logging and checkpoints off the critical path. Less frequent synchronisation
+(gradient accumulation without synchronising) averages the differences out."""
+quiet_when = "one rank has most of the blame (late-rank), too few calls to tell, lateness hidden or below the clock error"
+collect = "traces of all ranks over several steps"
+sources = [
+  "sequence-length imbalance behind many stragglers, ranks take turns: https://arxiv.org/abs/2505.05713",
+]
+[params]
+min_share_ratio = { default = 0.05, doc = "of the step; a guess, to be fitted" }
+min_blamed_ratio = { default = 0.5, doc = "of all blame, from which one rank is the cause and late-rank speaks; definition" }
+min_judged_count = { default = 8, doc = "calls in which the clocks tell the last rank; of fewer, turns are no pattern; a guess" }
+*/
+WITH job AS (
+  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans FROM spans GROUP BY rank
+),
+waits AS (  -- groups of one dimension wait side by side: the worst of them is what the job waits
+  SELECT SUM(lost_ns) // (SELECT MAX(spans) FROM job) AS per_step_ns FROM (
+    SELECT MAX(lost_ns) AS lost_ns FROM (
+      SELECT a.step, a.dim, a."group", SUM(a.exposed_late_ns) AS lost_ns
+      FROM arrivals AS a SEMI JOIN spans AS s ON s.step IS NOT DISTINCT FROM a.step
+      WHERE a.last_rank IS NOT NULL AND NOT a.inherited
+      GROUP BY ALL
+    ) GROUP BY step, dim
+  )
+),
+blame AS (
+  SELECT
+    MAX(l.blamed_ratio) AS blamed_ratio,
+    ARG_MAX(l.rank, l.blamed_ns) AS rank,
+    COUNT(*) FILTER (l.last_count > 0) AS ranks_count,
+    SUM(l.last_count) AS judged_count,
+    ANY_VALUE(job.scope) AS scope,
+    (SELECT MAX(step_ns) FROM job) AS step_ns,
+    LIST(l.rank ORDER BY l.rank) FILTER (l.last_count > 0) AS ranks
+  FROM late_ranks AS l JOIN job USING (rank)
+)
+SELECT
+  LEAST(per_step_ns, step_ns) AS lost_ns,
+  step_ns,
+  LEAST(per_step_ns, step_ns) / step_ns AS share_ratio,
+  scope,
+  rank,
+  blamed_ratio,
+  ranks_count,
+  ranks,
+  judged_count
+FROM blame, waits
+WHERE per_step_ns > $min_share_ratio * step_ns
+  AND blamed_ratio <= $min_blamed_ratio
+  AND judged_count > $min_judged_count
