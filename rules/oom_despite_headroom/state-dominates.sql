@@ -39,7 +39,7 @@ tight AS (  -- at a failure that no allocator could have avoided, what holds the
 judged AS (
   SELECT *, parameters_bytes + gradients_bytes + optimizer_bytes AS state_bytes
   FROM parts
-  WHERE moment IN ('oom', 'peak') AND known_bytes >= $min_known_ratio * allocated_bytes
+  WHERE moment IN ('oom', 'peak') AND known_bytes > $min_known_ratio * allocated_bytes
     AND (moment = 'oom' OR NOT EXISTS (
       FROM parts AS p WHERE p.moment = 'oom' AND p.rank IS NOT DISTINCT FROM parts.rank AND p.device IS NOT DISTINCT FROM parts.device
     ))

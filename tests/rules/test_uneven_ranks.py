@@ -1,0 +1,36 @@
+"""uneven-ranks: the fullest rank decides."""
+
+from __future__ import annotations
+
+from diagnose.schema import Tables
+from tests.rules.build import finding, outcome, tables, turns_exactly_at
+from tests.rules.memory_rows import GIB
+
+
+def job(*gib: float, first: int = 0) -> Tables:
+    rows = [
+        {"rank": first + rank, "device": 0, "source": "snapshot", "index": 3, "allocated_bytes": int(size * GIB)}
+        for rank, size in enumerate(gib)
+    ]
+    return tables(memory=rows)
+
+
+def fires() -> Tables:
+    return job(40, 40, 40, 60)
+
+
+def test_names_the_rank() -> None:
+    found = finding("uneven-ranks", fires())
+    assert (found.ranks, found.lost_bytes, found.evidence["figure"]) == ((3,), 20 * GIB, "allocated")
+
+
+def test_one_rank_has_nobody_to_compare_with() -> None:
+    assert outcome("uneven-ranks", job(40)).status == "skipped"
+
+
+def test_unknown_ranks_may_be_one_and_the_same() -> None:
+    assert outcome("uneven-ranks", job(40, 80, first=-2)).status == "skipped"
+
+
+def test_thresholds() -> None:
+    turns_exactly_at("uneven-ranks", fires(), min_more_ratio=0.5)
