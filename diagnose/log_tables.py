@@ -6,7 +6,7 @@ A rank here is the global one where the log tells it: of the largest communicato
 
 from __future__ import annotations
 
-from diagnose.tables import BOOL, INT32, INT64, LABEL, TEXT, TableSchema, table
+from diagnose.tables import BOOL, FLOAT, INT32, INT64, LABEL, TEXT, TableSchema, table
 
 LOGS: dict[str, TableSchema] = {
     "enqueued": table(
@@ -60,6 +60,23 @@ LOGS: dict[str, TableSchema] = {
         ("protocol", LABEL, "LL | LL128 | SIMPLE; the kernel's name where NCCL picked a kernel"),
         ("channels", INT32, "channels used, where printed"),
         ("count", INT64, "how often"),
+    ),
+    "bandwidths": table(
+        "measured collective of a benchmark (nccl-tests) or of NCCL's own profiler (Inspector)",
+        ("rank", INT32, "global rank, where the source is about one"),
+        ("file", INT32, "index in files"),
+        ("op", LABEL, "normalised operation; null where neither name, columns nor factor tell"),
+        ("size_bytes", INT64, "message size as the source counts it (nccl-tests convention)"),
+        ("dtype", LABEL, "element type, where told"),
+        ("group", LABEL, "communicator, where told"),
+        ("group_size", INT32, "ranks; null where unknown"),
+        ("node_count", INT32, "hosts; null where unknown"),
+        ("seq", INT64, "counter of the communicator and operation, where told"),
+        ("dur_ns", INT64, "time of one operation; an average in benchmarks"),
+        ("algbw_bytes_per_s", FLOAT, "size / time, as printed"),
+        ("busbw_bytes_per_s", FLOAT, "bus bandwidth, as printed"),
+        ("placement", LABEL, "out_of_place | in_place; null where not told"),
+        ("source", LABEL, "nccl_tests | nccl_inspector"),
     ),
     "log_events": table(
         "kind of message of one process in a log",

@@ -136,7 +136,11 @@ INGESTED: dict[str, TableSchema] = {
         ("seq", INT64, "sequence number in the group"),
         ("comm_id", UINT64, "key shared by all ranks of this call"),
         ("op", LABEL, "normalised: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send, ..."),
-        ("size_bytes", INT64, "message size, nccl-tests convention: all_gather out, others in"),
+        (
+            "size_bytes",
+            INT64,
+            "message size, nccl-tests convention: all_gather out, others in; nccl_log: count x element as printed",
+        ),
         ("dtype", LABEL, "normalised: float32, bfloat16, ..."),
         ("in_count", INT64, "elements in on this rank"),
         ("out_count", INT64, "elements out on this rank"),
@@ -146,8 +150,8 @@ INGESTED: dict[str, TableSchema] = {
         ("splits_truncated", BOOL, "the writer cut the split lists"),
         ("ts_ns", INT64, "start of the recorded event"),
         ("dur_ns", INT64, "its duration"),
-        ("state", LABEL, "scheduled | started | completed, where recorded"),
-        ("source", LABEL, "record_param_comms | kernel | nccl_log | flight_recorder | hook"),
+        ("state", LABEL, "scheduled | started | completed | timed_out, where recorded"),
+        ("source", LABEL, "record_param_comms | kernel | nccl_log | flight_recorder | watchdog | hook"),
     ),
     "members": table(
         "process group of one rank",
@@ -167,6 +171,7 @@ INGESTED: dict[str, TableSchema] = {
         ("step", INT64, "step number as printed"),
         ("metric", LABEL, "metric with its unit as suffix where known"),
         ("value", FLOAT, "the value"),
+        ("segment", INT32, "stretch between restarts, from 0 in order of printing; null where a file has no order"),
     ),
     "settings": table(
         "setting of the job",

@@ -91,13 +91,8 @@ _EVIDENCE = (
         r"\A\s*\[\s*\[\s*-?\d", opening="[")),
     Format("pickle", "a Python pickle (never loaded: it could run code)", _OUT, _signs.pickle(
         without=(*_SNAPSHOT, *_DUMP))),
-    Format("nccl_inspector", "an NCCL inspector log", _LATER, _signs.json("inspector_output_format_version")),
-    Format("nccl_ras", "an NCCL RAS report", _LATER, _signs.json(
-        r'"communicators"\s*:', r'"(nccl_version|ranks|communicators_count)"', without=_TRACE)),
     Format("nccl_tests", "an nccl-tests result", _LATER, _signs.json(
         r'\A\s*\{\s*"version"\s*:\s*\d+\s*,\s*"start_time"')),
-    Format("nccl_tests", "an nccl-tests result", _LATER, _signs.text(
-        r"^# (Avg bus bandwidth|nThread \d+ nGpus|Out of bounds values)")),
     Format("training_log", "a Hugging Face trainer state", _LATER, _signs.json(r'"log_history"\s*:')),
     Format("tfevents", "a TensorBoard event file", _LATER, _signs.binary(b"brain.Event:")),
     Format("parquet", "a Parquet table", _LATER, _signs.starts(b"PAR1")),

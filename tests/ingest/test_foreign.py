@@ -45,10 +45,7 @@ FILES: dict[str, tuple[bytes, str, str]] = {
     "prof.txt": (b"==4242== NVPROF is profiling process 4242\n", "nvprof", "other_profiler"),
     "et.json": (b'{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": [{}]}', "execution_trace", "unknown_format"),
     "memory_timeline.json": (b"[[0, 1], [[0, 1], [0, 2]]]", "memory_timeline", "unknown_format"),
-    "snapshot.json": (pickle.dumps({"segments": [], "device_traces": []}, 4), "memory_snapshot", "unknown_format"),
-    "snapshot2.json": (b'{"segments": [], "device_traces": []}', "memory_snapshot", "unknown_format"),
     "other.pkl": (pickle.dumps({"a": 1}, 4), "pickle", "unknown_format"),
-    "perf.txt": (b"# nThread 1 nGpus 8 minBytes 8\n", "nccl_tests", "unknown_format"),
     "trainer_state.json": (b'{"epoch": 1, "log_history": []}', "training_log", "unknown_format"),
     "stacks.txt": (b"main.py(1): f;main.py(2): g;torch/nn.py(3): h 1234\n", "stacks", "other_profiler"),
     "page.json": (b"\n<!DOCTYPE html><title>404</title>", "html", "unknown_format"),
@@ -108,7 +105,7 @@ def test_no_other_ingester_wants_a_foreign_file(name: str) -> None:
 
 
 def test_real_files(corpus: Path) -> None:
-    """Every trace of the corpus is left alone; every pickle is recognised."""
+    """Every trace of the corpus is left alone; every pickle but an lfs pointer, too."""
     from diagnose.ingest import expand
 
     sources, _ = expand([str(corpus)])
@@ -117,4 +114,4 @@ def test_real_files(corpus: Path) -> None:
         if source.name.endswith((".pt.trace.json.gz", ".pt.trace.json")) or "chrome-trace" in source.name:
             assert found is None, source.label
         if source.name.endswith((".pickle", ".pkl")):
-            assert found is not None and found.kind in ("memory_snapshot", "flight_recorder", "git_lfs"), source.label
+            assert found is None or found.kind == "git_lfs", source.label
