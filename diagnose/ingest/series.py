@@ -2,7 +2,8 @@
 
 The step column is recognised by its name, a rank column too; every other column that holds numbers is a metric under
 the name it has in the file (nested JSON keys are joined by dots). A recorded NaN stays NaN: a loss that became NaN is
-a fact. A missing value gives no row. Text and list columns are left out and said. Units are not guessed.
+a fact. A missing value gives no row. Text and list columns are left out and said, but a text that says out of memory
+is a row of `oom_messages`. Units are not guessed.
 Method: DuckDB over cells (line, name, text), block by block, so memory is bounded by the result.
 """
 
@@ -49,6 +50,12 @@ _NOT_NUMBERS = """
 SELECT name, count(*) FROM cells
 WHERE name NOT IN ($step, $rank) AND text <> '' AND TRY_CAST(text AS DOUBLE) IS NULL
 GROUP BY name ORDER BY min(rowid_)"""
+_FAILURES = f"""{_STEPS}, ranks AS (
+    SELECT line, max(TRY_CAST(text AS INTEGER)) AS rank FROM cells WHERE name = $rank GROUP BY line
+)
+SELECT rank, line + 1 AS line, count(*) AS count FROM cells JOIN steps USING (line) LEFT JOIN ranks USING (line)
+WHERE regexp_matches(text, '(^|[^A-Za-z])OOM([^A-Za-z]|$)|[Oo]ut of memory|OutOfMemory') AND name <> $step
+GROUP BY rank, line ORDER BY line"""
 _WITH_STEP = f"{_STEPS} SELECT count(step) FROM steps"
 
 
@@ -86,6 +93,7 @@ class _Series:
         self.parts: list[pa.Table] = []
         self.unreadable_count, self.stepless_count = 0, 0
         self.not_numbers: dict[str, int] = {}
+        self.failures: list[dict[str, Any]] = []
         self.names: dict[str, None] = {}
 
     def add(self, block: Block) -> None:
@@ -102,6 +110,9 @@ class _Series:
         self.parts.append(self.database.sql(_ROWS, params=columns).to_arrow_table())
         ((with_step,),) = self.database.execute(_WITH_STEP, {"step": step}).fetchall()
         self.stepless_count += block.lines_count - with_step
+        for who, line, count in self.database.execute(_FAILURES, columns).fetchall():
+            said = {"wording": "bare", "allocator": "pytorch", "rank": who, "line": line, "count": count}
+            self.failures.append(said)
         for name, count in self.database.execute(_NOT_NUMBERS, columns).fetchall():
             self.not_numbers[name] = self.not_numbers.get(name, 0) + count
 
@@ -119,7 +130,9 @@ class _Series:
             "file": [0], "path": [label], "kind": ["series"], "events_count": [rows.num_rows],
             "status": ["partial" if lost else "ok"], "detail": [f"{lost:,} lines left out" if lost else ""],
         }  # fmt: skip
-        return {
+        messages = INGESTED["oom_messages"]
+        more = {"oom_messages": messages.build({n: [f.get(n) for f in self.failures] for n in messages.arrow.names})}
+        return (more if self.failures else {}) | {
             "files": INGESTED["files"].build(files),
             "series": INGESTED["series"].build({name: rows[name] for name in ("rank", "step", "metric", "value")}),
             "quality": quality([{**note, "path": label} for note in self._notes(rows)]),

@@ -26,12 +26,13 @@ WITH failed AS (
   FROM memory_moments
   WHERE moment::VARCHAR = 'oom' AND allocator::VARCHAR = 'pytorch' AND allocated_bytes IS NOT NULL
 )
+SELECT * FROM (
 SELECT
   0 AS lost_ns,
   GREATEST(0, tried_bytes - COALESCE(recoverable_bytes, 0)) AS lost_bytes,
   'critical' AS severity,
   rank,
-  [rank] AS ranks,
+  LIST(rank) OVER () AS ranks,
   device,
   'memory is truly full: live tensors hold' AS what,
   allocated_bytes AS held_bytes,
@@ -46,11 +47,14 @@ SELECT
   expandable,
   '; the failed request was ' || round(tried_bytes / 1073741824.0, 2) || ' GiB' || CASE WHEN other_bytes > 0
     THEN '; process ' || other_process || ' holds ' || round(other_largest_bytes / 1073741824.0, 2) || ' GiB beside it'
-    ELSE '' END AS neighbour,
+    ELSE '' END || CASE WHEN COUNT(*) OVER () > 1
+    THEN ' (the worst of ' || COUNT(*) OVER () || ' alike)' ELSE '' END AS neighbour,
   NULL AS undecided
 FROM failed
 WHERE allocated_bytes > $min_full_ratio * room_bytes
   AND others_bytes <= $max_other_ratio * room_bytes
+QUALIFY ROW_NUMBER() OVER (ORDER BY lost_bytes DESC, full_ratio DESC, rank) = 1
+)
 UNION ALL BY NAME
 SELECT
   0 AS lost_ns,

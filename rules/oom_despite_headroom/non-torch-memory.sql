@@ -4,7 +4,7 @@ severity = "warning"
 needs = ["memory_moments"]
 needs_values = ["memory_moments.moment"]
 decides = true
-summary = "rank {rank}, device {device}: {what} {held_bytes}; PyTorch has {allocated_bytes} allocated and {reserved_bytes} reserved (device: {capacity_bytes})"
+summary = "rank {rank}, device {device}: {what} {held_bytes}; PyTorch has {allocated_bytes} allocated and {reserved_bytes} reserved (device: {capacity_bytes}){alike}"
 why = """
 The CUDA context, NCCL's buffers, libraries and other processes take memory that PyTorch's figures do not show. What the
 estimate calls headroom is theirs."""
@@ -25,20 +25,20 @@ WITH failed AS (
   WHERE moment::VARCHAR = 'oom' AND allocator::VARCHAR IS DISTINCT FROM 'cudaMallocAsync'
 ),
 offenders AS (
-  SELECT *, 'another process (' || other_process || ') holds' AS what, other_largest_bytes AS held_bytes, other_bytes AS lost,
+  SELECT *, 'neighbour' AS kind, 'another process (' || other_process || ') holds' AS what, other_largest_bytes AS held_bytes, other_bytes AS lost,
     CASE WHEN other_bytes >= short_bytes AND other_bytes > 0.02 * capacity_bytes THEN 'critical' ELSE 'info' END AS level,
     NULL AS advice
   FROM failed WHERE other_bytes >= $min_named_bytes
   UNION ALL BY NAME
-  SELECT *, 'this process holds outside the allocator (context, NCCL, libraries)' AS what, non_torch_bytes AS held_bytes,
+  SELECT *, 'own' AS kind, 'this process holds outside the allocator (context, NCCL, libraries)' AS what, non_torch_bytes AS held_bytes,
     non_torch_bytes AS lost, 'warning' AS level, NULL AS advice
   FROM failed WHERE non_torch_bytes > $min_held_ratio * capacity_bytes
   UNION ALL BY NAME
-  SELECT *, 'context, libraries and other processes, which the message does not tell apart, hold' AS what,
+  SELECT *, 'both' AS kind, 'context, libraries and other processes, which the message does not tell apart, hold' AS what,
     unaccounted_bytes AS held_bytes, unaccounted_bytes AS lost, 'warning' AS level, NULL AS advice
   FROM failed WHERE unaccounted_bytes > $min_held_ratio * capacity_bytes AND allocator::VARCHAR = 'pytorch'
   UNION ALL BY NAME
-  SELECT *, upper(allocator::VARCHAR) || ' asks the device itself, past PyTorch''s cache, and failed to get' AS what,
+  SELECT *, 'outside' AS kind, upper(allocator::VARCHAR) || ' asks the device itself, past PyTorch''s cache, and failed to get' AS what,
     tried_bytes AS held_bytes, COALESCE(unallocated_bytes, tried_bytes, 0) AS lost, 'critical' AS level,
     'The device was exhausted outside PyTorch''s cache. Cap that cache so that NCCL and libraries find room: '
     || 'torch.cuda.set_per_process_memory_fraction below 1 (of the device, so leave NCCL''s share out), '
@@ -52,7 +52,7 @@ SELECT
   lost AS lost_bytes,
   level AS severity,
   rank,
-  [rank] AS ranks,
+  LIST(rank) OVER same AS ranks,
   device,
   what,
   held_bytes,
@@ -65,5 +65,8 @@ SELECT
   other_process,
   other_bytes,
   non_torch_bytes,
+  CASE WHEN COUNT(*) OVER same > 1 THEN '; the worst of ' || COUNT(*) OVER same || ' alike' ELSE '' END AS alike,
   advice AS fix
 FROM offenders
+WINDOW same AS (PARTITION BY kind, level)
+QUALIFY ROW_NUMBER() OVER (PARTITION BY kind, level ORDER BY lost DESC, rank) = 1

@@ -61,8 +61,12 @@ SELECT
   parameters_bytes,
   gradients_bytes,
   optimizer_bytes,
-  CASE WHEN top_place IS NULL THEN '' ELSE ', most of them made at ' || top_place END AS place
+  CASE WHEN top_place IS NULL THEN '' ELSE ', most of them made at ' || top_place END AS place,
+  NULL AS undecided
 FROM judged AS j LEFT JOIN tight AS f
   ON f.rank IS NOT DISTINCT FROM j.rank AND f.device IS NOT DISTINCT FROM j.device AND f.moment = j.moment
   AND f.failure IS NOT DISTINCT FROM j.failure
 WHERE state_bytes > activations_bytes AND state_bytes > $min_share_ratio * allocated_bytes
+UNION ALL BY NAME
+SELECT 0 AS lost_ns, 'too little of the memory can be told apart' AS undecided
+WHERE NOT EXISTS (FROM judged)
