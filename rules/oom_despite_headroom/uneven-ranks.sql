@@ -18,20 +18,24 @@ sources = ["https://arxiv.org/abs/2205.05198 section 4.2.3"]
 min_more_ratio = { default = 0.1, doc = "above the median of all ranks; a guess, to be fitted" }
 */
 WITH long AS (
-  SELECT rank, COALESCE(peak_allocated_bytes, allocated_bytes) AS size_bytes, 'allocated' AS figure FROM memory
+  SELECT rank, source::VARCHAR AS source, COALESCE(peak_allocated_bytes, allocated_bytes) AS size_bytes, 'allocated' AS figure
+  FROM memory
   UNION ALL
-  SELECT rank, COALESCE(peak_reserved_bytes, reserved_bytes), 'reserved' FROM memory
+  SELECT rank, source::VARCHAR, COALESCE(peak_reserved_bytes, reserved_bytes), 'reserved' FROM memory
   UNION ALL
-  SELECT rank, used_bytes, 'in use' FROM memory
+  SELECT rank, source::VARCHAR, used_bytes, 'in use' FROM memory
 ),
 peaks AS (
-  SELECT rank, figure, MAX(size_bytes) AS peak_bytes FROM long WHERE size_bytes IS NOT NULL AND rank >= 0 GROUP BY ALL
+  SELECT rank, source, figure, MAX(size_bytes) AS peak_bytes FROM long WHERE size_bytes IS NOT NULL AND rank >= 0 GROUP BY ALL
 ),
 job AS (
-  SELECT figure, COUNT(*) AS ranks_count, MEDIAN(peak_bytes) AS median_bytes FROM peaks GROUP BY figure HAVING COUNT(*) > 1
+  SELECT source, figure, COUNT(*) AS ranks_count, MEDIAN(peak_bytes) AS median_bytes
+  FROM peaks
+  GROUP BY source, figure
+  HAVING COUNT(*) > 1  -- a log and a snapshot do not measure the same moments
 ),
 best AS (
-  FROM job ORDER BY ranks_count DESC, figure LIMIT 1
+  FROM job ORDER BY ranks_count DESC, source DESC, figure LIMIT 1
 )
 SELECT
   0 AS lost_ns,
@@ -44,7 +48,7 @@ SELECT
   b.median_bytes::BIGINT AS median_bytes,
   p.peak_bytes / b.median_bytes - 1 AS more_ratio,
   NULL AS undecided
-FROM peaks AS p JOIN best AS b USING (figure)
+FROM peaks AS p JOIN best AS b USING (source, figure)
 WHERE p.peak_bytes > (1 + $min_more_ratio) * b.median_bytes
 UNION ALL BY NAME
 SELECT 0 AS lost_ns, 'only one rank''s memory was recorded' AS undecided
