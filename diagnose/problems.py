@@ -44,6 +44,8 @@ PROBLEMS: dict[str, str] = {
     "incomplete_step": "a step is cut by the end of the recording",
     "profiler_overhead": "the profiler itself took a visible share",
     "several_runs": "the inputs belong to different runs",
+    "doubled_line": "a step was printed more than once; it counts once",
+    "step_counted": "records that print no step were numbered in order",
     "unreadable_line": "a line of a table or log could not be read",
     "unknown_setting": "a setting this version does not know",
     "log_without_ranks": "a log does not tell the rank of some processes",

@@ -93,7 +93,6 @@ _EVIDENCE = (
         without=(*_SNAPSHOT, *_DUMP))),
     Format("nccl_tests", "an nccl-tests result", _LATER, _signs.json(
         r'\A\s*\{\s*"version"\s*:\s*\d+\s*,\s*"start_time"')),
-    Format("training_log", "a Hugging Face trainer state", _LATER, _signs.json(r'"log_history"\s*:')),
     Format("tfevents", "a TensorBoard event file", _LATER, _signs.binary(b"brain.Event:")),
     Format("parquet", "a Parquet table", _LATER, _signs.starts(b"PAR1")),
 )  # fmt: skip

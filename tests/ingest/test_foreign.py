@@ -46,7 +46,6 @@ FILES: dict[str, tuple[bytes, str, str]] = {
     "et.json": (b'{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": [{}]}', "execution_trace", "unknown_format"),
     "memory_timeline.json": (b"[[0, 1], [[0, 1], [0, 2]]]", "memory_timeline", "unknown_format"),
     "other.pkl": (pickle.dumps({"a": 1}, 4), "pickle", "unknown_format"),
-    "trainer_state.json": (b'{"epoch": 1, "log_history": []}', "training_log", "unknown_format"),
     "stacks.txt": (b"main.py(1): f;main.py(2): g;torch/nn.py(3): h 1234\n", "stacks", "other_profiler"),
     "page.json": (b"\n<!DOCTYPE html><title>404</title>", "html", "unknown_format"),
     "error.json": (b'<?xml version="1.0"?><Error/>', "xml", "unknown_format"),

@@ -33,15 +33,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.errors import InputError
-from diagnose.ingest import Options, Source, _signs, quality
-from diagnose.ingest.text._lines import Lines, blocks, rank_of
+from diagnose.ingest import Options, Source, quality, series, settings_text
+from diagnose.ingest.text._lines import Lines, blocks, plain, rank_of
 from diagnose.schema import INGESTED, Tables
 
 __all__ = ["Lines", "parsers", "rank_of", "read", "sniff"]
 
-_JSON = re.compile(rb'\s*(?:\{(?!"log")|\[\s*[\[{"\]])')
-_LOG_NAME = re.compile(r"\.(?:log|out|err|stdout|stderr|txt)(?:[.\-_]?\d+)*(?:\.\w{1,4})?$|nccl.?debug|slurm-\d+")
-_LOOKS_LIKE_LOG = _signs.text(r"^\S*\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d|^Traceback \(most recent|^(INFO|WARNING|ERROR)[: ]")
+_JSON = re.compile(rb'\s*(?:\{(?!"log"|\')|\[\s*[\[{"\]])')
+_LOG_NAME = re.compile(r"\.(?:log|out|err|stdout|stderr)(?:[.\-_]?\d+)*(?:\.\w{1,4})?$|nccl.?debug|^slurm-\d+|^(?:\w*_)?logs?\b.*\.txt$")
 
 
 class LineReader(Protocol):
@@ -71,11 +70,13 @@ def parsers() -> dict[str, LineParser]:
 
 
 def sniff(head: bytes, name: str) -> bool:
-    """Text in which some parser finds lines, or a file named like a log whose lines look like one."""
+    """Text in which some parser finds lines, or a file named like a log that is nothing else."""
     if b"\0" in head or not head.strip() or _JSON.match(head):
         return False
-    marks = re.compile("|".join(f"(?:{parser.MARK})" for parser in parsers().values()).encode())
-    return bool(marks.search(head)) or (bool(_LOG_NAME.search(name.lower())) and _LOOKS_LIKE_LOG(head, name))
+    marks = re.compile("|".join(f"(?:{parser.MARK})" for parser in parsers().values()).encode(), re.MULTILINE)
+    if marks.search(plain(head)):
+        return True
+    return bool(_LOG_NAME.search(name.lower())) and not (series.sniff(head, name) or settings_text.sniff(head, name))
 
 
 def read(source: Source, options: Options) -> Tables:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +64,16 @@ def rank_of(text: str) -> int | None:
 
 
 def blocks(source: Source) -> Iterator[Lines]:
-    """The document in blocks of whole lines. A line longer than 1 MiB is cut there."""
+    """The document in blocks of whole lines, the next one read while one is looked at."""
+    found = _blocks(source)
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(next, found, None)
+        while (block := following.result()) is not None:
+            following = pool.submit(next, found, None)
+            yield block
+
+
+def _blocks(source: Source) -> Iterator[Lines]:
     unpack = _unpacker(source.head(1 << 16))
     number, rest = 1, b""
     for piece in source.chunks(BLOCK_BYTES):
@@ -80,12 +90,18 @@ def blocks(source: Source) -> Iterator[Lines]:
         yield _lines(unpack(rest + b"\n"), number)
 
 
-def _lines(data: bytes, first: int) -> Lines:
-    """Lines of a block that ends with a newline; empty ones are left out."""
+def plain(data: bytes) -> bytes:
+    """The text without colours and links of terminals."""
     if b"\x1b" in data or b"\x9b" in data:
         data = _ESCAPES.sub(b"", data)
     if b"[0m" in data or b"[39m" in data or b"[m" in data:  # colours come with a reset
         data = _LOST_ESCAPES.sub(b"", data)
+    return data
+
+
+def _lines(data: bytes, first: int) -> Lines:
+    """Lines of a block that ends with a newline; empty ones are left out."""
+    data = plain(data)
     if not data.isascii():
         data = data.decode("utf-8", "replace").encode()
     if not data.endswith(b"\n"):

@@ -1,0 +1,125 @@
+"""Training logs as `series`: one row per rank, step and metric, in the units of `diagnose.formulas.metrics`.
+
+A line printed twice counts once. Where the step goes back, or a line says that training resumed, a new `segment`
+begins and both stay. Values are what the framework printed: Megatron's time is the mean over its log interval,
+DeepSpeed's rate that of one step, torchtitan's memory the most reserved since the line before, a progress bar's rate a
+moving average (kept as the step time only where nothing better is printed). Arguments printed at the start become
+settings under the keys of job.toml. A record of transformers has no step of its own: it takes the bar's, else it is
+counted, which `quality` says.
+Method: RE2 over whole columns (DuckDB), format by format; no loop over lines.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diagnose.ingest import quality
+from diagnose.ingest.text import _training_rows as rows
+from diagnose.ingest.text._lines import Lines
+from diagnose.ingest.text._training_formats import (
+    ARGUMENT,
+    ARGUMENTS,
+    COMPOSER_HEADER,
+    FORMATS,
+    RESUMED,
+)
+from diagnose.schema import INGESTED, Tables
+
+MARK = "|".join(f"(?:{pattern})" for pattern in (*(f.mark for f in FORMATS), COMPOSER_HEADER, RESUMED, ARGUMENT))
+
+BEST_FIRST = sorted((form.name for form in FORMATS), key=("megatron_memory", "progress").count)
+"""Where two formats print one figure, the frameworks' own step line counts."""
+
+
+class Reader:
+    """Collects records of one document, block by block."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, list[rows.Pairs]] = {}
+        self.resumed: list[npt.NDArray[np.int64]] = []
+        self.settings: dict[str, str] = {}
+        self.batch: int | None = None
+        self.at: tuple[int, int] = (-1, -1)  # line and step of the last progress bar
+
+    def feed(self, lines: Lines) -> int:
+        """Read matching lines; how many were records."""
+        self.resumed.append(lines.matching(RESUMED).number)
+        known = self._arguments(lines)
+        bars: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] = (np.array([self.at[0]]), np.array([self.at[1]]))
+        for form in FORMATS:
+            likely = lines.holding(form.literal)
+            if not len(likely):
+                continue
+            mine = likely.matching(form.mark)
+            if not len(mine):
+                continue
+            steps = None
+            if form.name == "composer":
+                steps = self._batches(lines, mine)
+            elif form.name == "dictionary":
+                steps = bars[1][np.searchsorted(bars[0], mine.number, side="right") - 1]
+            pairs = rows.pairs(form, mine, steps)
+            self.found.setdefault(form.name, []).append(pairs)
+            known += len(mine)
+            if form.name == "progress":
+                bars = (np.append(bars[0], pairs.line), np.append(bars[1], pairs.step))
+                self.at = (int(bars[0][-1]), int(bars[1][-1]))
+            if form.exclusive:
+                lines = lines.take(~np.isin(lines.number, mine.number))
+        return known
+
+    def _arguments(self, lines: Lines) -> int:
+        if not len(lines.holding("_size").number) and not len(lines.holding("num_").number):
+            return 0
+        mine = lines.matching(ARGUMENT)
+        for key, value in zip(*rows.groups(mine.text, ARGUMENT, 2), strict=True):
+            self.settings[ARGUMENTS[key]] = value
+        return len(mine)
+
+    def _batches(self, lines: Lines, mine: Lines) -> npt.NDArray[np.int64]:
+        """Composer prints the batch on a line of its own, above its metrics."""
+        headers = lines.matching(COMPOSER_HEADER)
+        number = np.append(-1, headers.number)
+        printed = [int(text) for text in rows.groups(headers.text, COMPOSER_HEADER, 1)[0]]
+        step = np.array([-1 if self.batch is None else self.batch, *printed], np.int64)
+        self.batch = int(step[-1])
+        return step[np.searchsorted(number, mine.number, side="right") - 1]
+
+    def tables(self, path: str) -> Tables:
+        """`series`, `settings` and what was doubtful."""
+        resumed = np.sort(np.concatenate(self.resumed)) if self.resumed else np.zeros(0, np.int64)
+        parts, notes, doubled = [], [], 0
+        for name, found in sorted(self.found.items(), key=lambda item: BEST_FIRST.index(item[0])):
+            pairs, counted = rows.joined(found)
+            kept, segment = rows.segments(pairs, resumed)
+            doubled += len(pairs.step) - int(kept.sum())
+            parts.append(rows.series(pairs, kept, segment))
+            if counted:
+                notes.append(_note("step_counted", counted, f"{name} records print no step: they were counted"))
+        if doubled:
+            notes.append(_note("doubled_line", doubled, "step lines printed more than once; each step counted once"))
+        result: Tables = {"quality": quality([{**note, "path": path} for note in notes])}
+        if parts:
+            result["series"] = rows.together(parts)
+            self._batch_size(result["series"])
+        given = list(self.settings.items())
+        columns: dict[str, Any] = {"key": [k for k, _ in given], "value": [v for _, v in given]}
+        result["settings"] = INGESTED["settings"].build(columns | {"source": [path] * len(given)})
+        return result
+
+    def _batch_size(self, series: pa.Table) -> None:
+        """The batch size that step lines print is what ran; one that changes (a ramp) is no setting."""
+        values = pc.unique(series.filter(pc.equal(series["metric"].cast(pa.string()), "global_batch_count"))["value"])
+        if len(values) == 1 and values[0].as_py() is not None:
+            self.settings["train.global_batch"] = f"{values[0].as_py():.0f}"
+        elif len(values) > 1:
+            self.settings.pop("train.global_batch", None)
+
+
+def _note(problem: str, count: int, detail: str) -> dict[str, Any]:
+    return {"problem": problem, "count": count, "detail": detail}
