@@ -47,7 +47,7 @@ def lives(made: Flags, freed: Flags, address: Addresses, size: Ints, end_address
     block_of = _place(end_address[order], order, at)
     last_made = is_made & ~same_next
     survives = last_made & (block_of >= 0) if ended else last_made
-    end = np.where(same_next, following, np.where(survives, n, rows + 1))
+    end = np.where(same_next, following, np.where(survives, n, rows))
     of_history = _Rows(at[is_made], rounded(size[rows[is_made]]), rows[is_made], end[is_made], rows[is_made],
                        np.where(survives, block_of, -1)[is_made])  # fmt: skip
     known = of_history.block >= 0
