@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diagnose.ingest import Source, read
@@ -204,6 +204,41 @@ def _read(data: bytes, size: int) -> list[tuple[int, str]]:
             return (data[i : i + size] for i in range(0, len(data), size))
 
     return [row for block in _lines.blocks(Document()) for row in block.rows()]  # type: ignore[arg-type]
+
+
+EVERYTHING = "\n".join(
+    [
+        *(HEAD + line for line in (*COMM_LINES, *CHANNELS, *TUNINGS, CALL)),
+        *WARNINGS,
+        "NCCL version 2.19.3+cuda12.3NCCL version 2.19.3+cuda12.3",
+        "[rank3]:[E105 01:02:03.1 ProcessGroupNCCL.cpp:607] [Rank 3] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=4, OpType=BROADCAST, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600081 milliseconds",
+    ]
+).encode()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, len(EVERYTHING)), st.integers(0, 12), st.binary(max_size=6)), max_size=8))
+def test_damaged_lines_are_left_out_not_fatal(tmp_path: Path, cuts: list[tuple[int, int, bytes]]) -> None:
+    data = EVERYTHING
+    for at, length, put in cuts:
+        data = data[:at] + put + data[at + length :]
+    path = tmp_path / "run.log"
+    path.write_bytes(data)
+    found = read(Source(str(path)))
+    assert found["files"].num_rows == 1
+
+
+@pytest.mark.parametrize("old, new", [
+    ("rank 28", "rank 99999999999999999999"), ("count 1024", "count 99999999999999999999"), ("[3]", "[99999999999]"),
+    ("opCount 1f", "opCount ffffffffffffffffffffff"), ("node-a:100", "node-a:99999999999999999999"),
+    ("SeqNum=4", "SeqNum=99999999999999999999"), ("Channel 00", "Channel 99999999999"), ("33554432", "9" * 30),
+    ("datatype 9", "datatype 9999999"), ("NET/IB/3", "NET/IB/99999999999"), ("[Rank 3]", "[Rank 99999999999999]"),
+])  # fmt: skip
+def test_numbers_that_no_column_holds(old: str, new: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(EVERYTHING.decode().replace(old, new))
+    assert read(Source(str(path)))["files"].num_rows == 1
 
 
 def test_order_of_processes_does_not_matter(tmp_path: Path) -> None:

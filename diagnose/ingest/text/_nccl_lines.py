@@ -10,31 +10,35 @@ from __future__ import annotations
 import re
 
 HEAD = re.compile(
-    r"(?:(?P<process>[^\s:\[\]|>()]+:\d+):\d+ )?(?:\[(?P<device>\d{1,4})\] )?"
+    r"(?:(?P<process>[^\s:\[\]|>()]+:\d{1,10}):\d+ )?(?:\[(?P<device>\d{1,4})\] )?"
     r"(?:\d+\.\d+ )?(?:(?P<place>[^\s:]+\.\w+:\d+) (?:\([^)]*\) )?)?$"
 )
 """What stands in front of `NCCL INFO`; nothing of it where somebody cut it off."""
 GLUED = re.compile(r"[^\s:\[\]|>()]+:\d+:\d+ \[\d+\] (?:[^\s:]+:\d+ )?(?:\([^)]*\) )?NCCL (?:INFO|WARN|TRACE) ")
 RECORD = r"NCCL (?:INFO|WARN|TRACE|CALL) |^\W*(?:NCCL|RCCL) version|\d(?:NCCL|RCCL) version"
 CHANNEL = (
-    r"^(?:Channel|CollNet|Coll) (?P<channel>\d+)(?:/\d+)? : (?P<from>\d+)\[[0-9a-f]+\] -> (?P<to>\d+)\[[0-9a-f]+\]"
+    r"^(?:Channel|CollNet|Coll) (?P<channel>\d{1,6})(?:/\d+)? : "
+    r"(?P<from>\d{1,9})\[[0-9a-f]+\] -> (?P<to>\d{1,9})\[[0-9a-f]+\]"
     r"(?: \[(?P<direction>send|receive)\])? via (?P<via>.+)$"
 )
 COLLNET = (
-    r"^Coll(?:Net)? (?P<channel>\d+)(?:/\d+)? : (?P<from>\d+) \[(?P<direction>send|receive)\] via (?P<via>COLLNET/.+)$"
+    r"^Coll(?:Net)? (?P<channel>\d{1,6})(?:/\d+)? : (?P<from>\d{1,9}) \[(?P<direction>send|receive)\] "
+    r"via (?P<via>COLLNET/.+)$"
 )
 CALL = (
-    r"^(?P<op>\w+): opCount (?P<count_hex>[0-9a-f]+) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (?P<elements>\d+) "
-    r"datatype (?P<type>\d+) op \d+ root -?\d+ comm (?P<comm>\S+) \[nranks=(?P<size>\d+)\]"
+    r"^(?P<op>\w+): opCount (?P<count_hex>[0-9a-f]{1,15}) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?"
+    r"count (?P<elements>\d{1,18}) datatype (?P<type>\d{1,4}) op \d+ root -?\d+ comm (?P<comm>\S+) "
+    r"\[nranks=(?P<size>\d{1,9})\]"
 )
 TUNING = re.compile(
-    r"(?:(?P<op>\w+)(?: \[[\w ]+\])?: )?(?P<bytes>\d+) Bytes -> "
+    r"(?:(?P<op>\w+)(?: \[[\w ]+\])?: )?(?P<bytes>\d{1,18}) Bytes -> "
     r"(?:Algo (?P<algo>\w+) proto (?P<proto>\w+)|Kernel (?P<kernel>\S+))"
-    r"(?:.*?channel\{Lo\.\.Hi\}=\{(?P<low>\d+)\.\.(?P<high>\d+)\}| nchannels (?P<channels>\d+))?"
+    r"(?:.*?channel\{Lo\.\.Hi\}=\{(?P<low>\d{1,6})\.\.(?P<high>\d{1,6})\}| nchannels (?P<channels>\d{1,6}))?"
 )
 COMM = re.compile(
-    r"comm (?P<comm>0x[0-9a-f]+|\(nil\)) rank (?P<rank>\d+) n[rR]anks (?P<size>\d+)(?: nNodes (?P<nodes>\d+))?"
-    r"(?: localRanks \d+ localRank \d+)?(?: MNNVL \d+)?(?: cudaDev (?P<device>\d+))?.*?"
+    r"comm (?P<comm>0x[0-9a-f]+|\(nil\)) rank (?P<rank>\d{1,9}) n[rR]anks (?P<size>\d{1,9})"
+    r"(?: nNodes (?P<nodes>\d{1,9}))?"
+    r"(?: localRanks \d+ localRank \d+)?(?: MNNVL \d+)?(?: cudaDev (?P<device>\d{1,4}))?.*?"
     r"(?: commId (?P<id>0x[0-9a-f]+))?(?: ?- (?P<phase>Init START|Init COMPLETE|\w+ COMPLETE))?\s*$"
 )
 ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
@@ -51,7 +55,7 @@ DTYPES = (
 """By NCCL's number."""
 
 VIA = re.compile(
-    r"(?P<transport>NET|COLLNET)/(?P<net>.+?)/(?P<device>\d+)(?:\(\d+\))?(?P<gdr>/GDRDMA(?:\(PCI\))?)?(?P<rest>/Shared)?\s*$"
+    r"(?P<transport>NET|COLLNET)/(?P<net>.+?)/(?P<device>\d{1,6})(?:\(\d+\))?(?P<gdr>/GDRDMA(?:\(PCI\))?)?(?P<rest>/Shared)?\s*$"
     r"|(?P<local>P2P|SHM)(?:/(?P<how>.+?))?\s*$|(?P<direct>direct shared memory)\s*$"
 )
 VERSION = re.compile(r"(?:^|(?:NCCL|RCCL) )version ?:? ?(?P<version>\d+\.\d+\.\d+)[^\s+]*(?:\+cuda(?P<cuda>\d+\.\d+))?")

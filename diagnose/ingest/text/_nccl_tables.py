@@ -99,7 +99,8 @@ def _communicators(found: list[tuple[int, str, int | None, str]]) -> list[Row]:
 
 def _rank_column(table: pa.Table, ranks: Ranks) -> pa.Array:
     """Global rank of each row by its process and device."""
-    process, device = table["process"].combine_chunks().dictionary_encode(), table["device"].combine_chunks()
+    process, device = table["process"].combine_chunks(), table["device"].combine_chunks()
+    process = process if pa.types.is_dictionary(process.type) else process.dictionary_encode()
     devices = device.fill_null(-1).to_numpy()
     codes = np.where(process.indices.is_null(), -1, process.indices.fill_null(0).to_numpy() * 4096 + devices + 1)
     distinct, back = np.unique(codes, return_inverse=True)
@@ -169,17 +170,14 @@ def _calls(parts: list[pa.Table], ranks: Ranks, comms: dict[tuple[str, str], str
     """Rows of `calls`. The counter is hexadecimal and counts per communicator; sizes are count times element size."""
     if not parts:
         return None
-    table = pa.concat_tables(parts).combine_chunks()
-    hexadecimal = table["count_hex"].combine_chunks().dictionary_encode()
-    seq = pa.array([int(t, 16) for t in hexadecimal.dictionary.to_pylist()], pa.int64()).take(hexadecimal.indices)
-    op = table["op"].combine_chunks().dictionary_encode()
-    ops = pa.array([like.OPERATIONS.get(t, t) for t in op.dictionary.to_pylist()]).take(op.indices)
-    number = table["type"].cast(pa.int32()).combine_chunks().fill_null(-1).to_numpy()
-    known = np.where((number >= 0) & (number < len(like.DTYPES)), number, len(like.DTYPES))
+    table = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+    op, group = table["op"].combine_chunks(), table["group"].combine_chunks()
+    ops = pa.array([like.OPERATIONS.get(t, t) for t in op.dictionary.to_pylist()], pa.string()).take(op.indices)
+    number = table["type"].combine_chunks().to_numpy().astype(np.int64)
+    known = np.where(number < len(like.DTYPES), number, len(like.DTYPES))
     dtype = pa.array([name for name, _ in like.DTYPES] + [None], pa.string()).take(pa.array(known))
     bytes_each = pa.array([size for _, size in like.DTYPES] + [None], pa.int64()).take(pa.array(known))
-    count = table["elements"].cast(pa.int64()).combine_chunks()
-    group = pc.binary_join_element_wise(table["process"], table["comm"], ":").combine_chunks().dictionary_encode()
+    count = table["elements"].combine_chunks()
     known_as = {f"{process}:{address}": comm for (process, address), comm in comms.items()}
     names = [known_as.get(name, name) for name in group.dictionary.to_pylist()]
     pairs = pc.is_in(ops, pa.array(["send", "recv", "p2p"]))
@@ -187,8 +185,8 @@ def _calls(parts: list[pa.Table], ranks: Ranks, comms: dict[tuple[str, str], str
         {
             "rank": _rank_column(table, ranks),
             "group": pa.array(names, pa.string()).take(group.indices),
-            "group_size": table["size"].cast(pa.int32()),
-            "seq": pc.if_else(pairs, None, seq),
+            "group_size": table["size"],
+            "seq": pc.if_else(pairs, None, table["seq"]),
             "op": ops,
             "size_bytes": pc.multiply(count, bytes_each),
             "dtype": dtype,

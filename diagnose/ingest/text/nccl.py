@@ -19,6 +19,7 @@ MARK = r"NCCL (?:INFO|WARN|TRACE|CALL) |(?:NCCL|RCCL) version ?:? ?\d+\.\d+\.\d+
 BULK = "NCCL INFO "
 _MESSAGE_KEYS = ("process", "device", "place", "level", "message")
 _CALL_COLUMNS = ["process", "device", "op", "count_hex", "elements", "type", "comm", "size"]
+_NUMBER = {"count_hex": r"^[0-9a-f]{1,15}$", "elements": r"^\d{1,18}$", "type": r"^\d{1,4}$", "size": r"^\d{1,9}$"}
 
 
 class Reader:
@@ -55,7 +56,7 @@ class Reader:
         return records
 
     def tables(self, path: str) -> dict[str, pa.Table]:
-        """`communicators`, `transports`, `calls`, `tunings`, `log_events`, `settings`, `quality`; none without lines."""
+        """`communicators`, `transports`, `calls`, `tunings`, `log_events`, `settings`, `quality`; none of no lines."""
         if not self.records:
             return {}
         collected = Collected(path, self.channels, self.calls, self.messages, self.comms)
@@ -135,13 +136,32 @@ def _calls(lines: pa.Table) -> pa.Table:
     if len(lengths) and (lengths == lengths[0]).all():
         found = _words_at(words, lines, int(lengths[0]))
         if found is not None:
-            return found.select(_CALL_COLUMNS)
+            return _typed(found)
     parts = []
     for length in np.unique(lengths).tolist():
         here = np.flatnonzero(lengths == length)
         found = _words_at(words.take(pa.array(here)), lines.take(pa.array(here)), length)
         parts.append(found if found is not None else _extracted(lines.take(pa.array(here)), like.CALL))
-    return pa.concat_tables([part.select(_CALL_COLUMNS) for part in parts])
+    return _typed(pa.concat_tables([part.select(_CALL_COLUMNS) for part in parts]))
+
+
+def _typed(calls: pa.Table) -> pa.Table:
+    """Calls with numbers as numbers and few distinct texts: what a block leaves behind should be small."""
+    column = {name: calls[name].combine_chunks() for name in _CALL_COLUMNS}
+    counter = column["count_hex"].dictionary_encode()
+    seq = pa.array([int(text, 16) for text in counter.dictionary.to_pylist()], pa.int64()).take(counter.indices)
+    return pa.table(
+        {
+            "process": column["process"].dictionary_encode(),
+            "device": column["device"],
+            "op": column["op"].dictionary_encode(),
+            "seq": seq,
+            "elements": column["elements"].cast(pa.int64()),
+            "type": column["type"].cast(pa.int16()),
+            "group": pc.binary_join_element_wise(column["process"], column["comm"], ":").dictionary_encode(),
+            "size": column["size"].cast(pa.int32()),
+        }
+    )
 
 
 def _words_at(words: pa.Array, lines: pa.Table, length: int) -> pa.Table | None:
@@ -164,7 +184,9 @@ def _words_at(words: pa.Array, lines: pa.Table, length: int) -> pa.Table | None:
     columns = {name: word(at) for name, at in places.items()}
     columns["op"] = pc.ascii_rtrim(word(0), ":")
     columns["size"] = pc.ascii_trim(size, "[nraks=]")
-    return pa.table({**columns, **{name: lines[name] for name in ("process", "device", "line")}})
+    if not all(pc.all(pc.match_substring_regex(columns[name], digits)).as_py() for name, digits in _NUMBER.items()):
+        return None
+    return pa.table({**columns, **{name: lines[name] for name in ("process", "device")}})
 
 
 def _extracted(lines: pa.Table, pattern: str) -> pa.Table:

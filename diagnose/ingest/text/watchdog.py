@@ -17,10 +17,11 @@ from diagnose.schema import INGESTED, Tables
 MARK = r"Watchdog caught collective operation timeout|failure detected by watchdog|last enqueued (?:NCCL )?work:"
 
 _WORK = re.compile(
-    r"WorkNCCL\(SeqNum=(\d+), OpType=(\w+)(?:, TensorShape=\[[^\]]*\])?(?:, NumelIn=(\d+))?(?:, NumelOut=(\d+))?"
-    r".*?Timeout\(ms\)=(\d+)\)(?: ran for (\d+) milliseconds)?"
+    r"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(\w+)(?:, TensorShape=\[[^\]]*\])?(?:, NumelIn=(\d{1,18}))?"
+    r"(?:, NumelOut=(\d{1,18}))?"
+    r".*?Timeout\(ms\)=(\d+)\)(?: ran for (\d{1,12}) milliseconds)?"
 )
-_RANK = re.compile(r"\[(?:PG (?:ID )?[^\]]*?)?Rank (\d+)\]")
+_RANK = re.compile(r"\[(?:PG (?:ID )?[^\]]*?)?Rank (\d{1,6})\]")
 _GROUP = re.compile(r"\[PG (?:ID \d+ )?(?:PG )?GUID (\S+?)(?:\(([^)]*)\))? Rank \d+\]")
 _LAST = re.compile(
     r"last enqueued (?:NCCL )?work: (-?\d+), last (?:started work: -?\d+, last )?completed (?:NCCL )?work: (-?\d+)"
