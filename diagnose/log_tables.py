@@ -78,6 +78,14 @@ LOGS: dict[str, TableSchema] = {
         ("placement", LABEL, "out_of_place | in_place; null where not told"),
         ("source", LABEL, "nccl_tests | nccl_inspector"),
     ),
+    "pairs": table(
+        "bandwidth measured between two hosts",
+        ("file", INT32, "index in files"),
+        ("from", TEXT, "one host"),
+        ("to", TEXT, "the other"),
+        ("busbw_bytes_per_s", FLOAT, "bandwidth"),
+        ("same_switch", BOOL, "whether both hang on one switch, where told"),
+    ),
     "log_events": table(
         "kind of message of one process in a log",
         ("rank", INT32, "global rank, where it can be told"),

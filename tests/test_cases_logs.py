@@ -294,3 +294,13 @@ def test_public_dumps_with_other_ranks(
     assert {rank for f in found for rank in f.ranks} == {new[rank] for rank in culprits}
     waited = {rank for f in found for rank in f.evidence["waiting_ranks"]}
     assert not waited & {new[rank] for rank in culprits}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_e18_the_host_in_all_slow_pairs(turned: bool, tmp_path: Path) -> None:
+    text = (ask.CASES / "E18" / "pairs.csv").read_text()
+    path = tmp_path / "pairs.csv"
+    path.write_text(text.replace("n4", "x").replace("n1", "n4").replace("x", "n1") if turned else text)
+    found = ask.finding(ask.run(path), "slow-node")
+    assert found.hosts == ("n1" if turned else "n4",)
+    assert "crossing switches does not explain" in found.summary
