@@ -69,7 +69,7 @@ def fit(rank: Ints, end: Ints, match: Ints, length: Ints, loose: Flags) -> Lines
         group[heads],
         rank[heads],
         np.asarray(offset, np.float64),
-        np.asarray(slope, np.float64),
+        np.asarray(slope, dtype=np.float64),
         drifting,
         np.ceil(spread).astype(np.int64),
         member.size_of,
@@ -112,11 +112,12 @@ def _robust(values: Floats, moment: Floats, of: Runs) -> tuple[Floats, Floats, F
     def summed(x: Floats) -> Floats:
         return np.asarray(np.bincount(of.of_row, weights=weight * x, minlength=len(of.first)), np.float64)
 
+    rest = np.abs(values)
     for _ in range(3):
         total = np.maximum(summed(np.ones(len(values))), 1)
         centre, mean = summed(moment) / total, summed(values) / total
         dx, dy = moment - centre[of.of_row], values - mean[of.of_row]
-        slope = summed(dx * dy) / np.maximum(summed(dx * dx), 1e-9)
+        slope = np.asarray(summed(dx * dy) / np.maximum(summed(dx * dx), 1e-9), np.float64)
         offset = mean - slope * centre
         rest = np.abs(values - offset[of.of_row] - slope[of.of_row] * moment)
         limit = np.maximum(3 * _quantile(rest, of, 0.5), 1.0)

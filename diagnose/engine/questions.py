@@ -17,20 +17,23 @@ from diagnose.findings import Outcome
 
 FAST_DOMAIN = "Are tensor and expert parallelism inside the fast domain?"
 BUBBLE = "Is the pipeline bubble acceptable at this number of micro-batches?"
+_CROSSING = ("tensor-parallel-crosses-nodes", "expert-parallel-crosses-nodes", "misaligned-groups")
 MEMORY = "Is the tight memory model state (rather than activations)?"
 
 
 def questions(outcomes: Sequence[Outcome], tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
     """Three dicts with question, answer, figure and the ids of the rules behind the answer."""
     groups = tables["groups"].to_pylist() if "groups" in tables else []
-    return [_fast_domain(groups, tables), _bubble(outcomes, groups), _memory(outcomes)]
+    return [_fast_domain(outcomes, groups, tables), _bubble(outcomes, groups), _memory(outcomes)]
 
 
 def _answer(question: str, answer: str, figure: str, findings: Sequence[str] = ()) -> dict[str, Any]:
     return {"question": question, "answer": answer, "figure": figure, "findings": list(findings)}
 
 
-def _fast_domain(groups: Sequence[Mapping[str, Any]], tables: Mapping[str, pa.Table]) -> dict[str, Any]:
+def _fast_domain(
+    outcomes: Sequence[Outcome], groups: Sequence[Mapping[str, Any]], tables: Mapping[str, pa.Table]
+) -> dict[str, Any]:
     inner = [g for g in groups if g["dim"] in ("tp", "ep") and g["size"] != 1]
     if not inner:
         return _without(FAST_DOMAIN, groups, "no tensor- or expert-parallel group")
@@ -40,7 +43,8 @@ def _fast_domain(groups: Sequence[Mapping[str, Any]], tables: Mapping[str, pa.Ta
         widest = max(outside, key=lambda g: g["node_count"])
         name = f"{widest['dim'].upper()} group {widest['group']} of {widest['size']} ranks"
         figure = f"{name} spans {widest['node_count']} nodes"
-        return _answer(FAST_DOMAIN, "no", figure)
+        found = [o.rule for o in outcomes if o.rule in _CROSSING and o.findings]
+        return _answer(FAST_DOMAIN, "no", figure, found)
     if any(g["node_count"] is None for g in inner):
         return _answer(FAST_DOMAIN, "unknown", f"needed: {collect.for_column('groups.node_count')}")
     sizes = units.ranges([g["size"] for g in inner if g["size"] is not None])

@@ -13,6 +13,7 @@ CPX mode prints the name of the whole GPU): such a device has a fraction of the 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -37,6 +38,15 @@ class Gpu(NamedTuple):
     source: str
 
 
+class FastDomain(NamedTuple):
+    """GPUs that share fast links, bus bandwidth of a large ring all-reduce among them, and where it was measured."""
+
+    ranks: int
+    ring_bytes_per_s: float
+    generation: int
+    source: str
+
+
 class Peak(NamedTuple):
     """A dense peak, or None with the reason why there is none. `source` names GPU, dtype and origin."""
 
@@ -54,6 +64,23 @@ def find_gpu(device_name: str | None) -> Gpu | None:
     return _by_alias().get(_normal(device_name or ""))
 
 
+def fast_domain(device_name: str | None) -> FastDomain | None:
+    """Fast links of a device, where somebody measured a ring all-reduce over them; None elsewhere.
+
+    >>> fast_domain("NVIDIA H100 80GB HBM3").ring_bytes_per_s
+    370000000000.0
+    """
+    row = _rows_by_alias().get(_normal(device_name or ""))
+    if row is None or not row["measured_ar_busbw_gb_s"] or not row["scaleup_domain_gpus"].isdecimal():
+        return None
+    number = re.match(r"[0-9.]+", row["measured_ar_busbw_gb_s"])
+    if number is None:
+        return None
+    ring = float(number[0])
+    generation = int(row["arch"][2:]) if row["arch"].startswith("SM") and row["arch"][2:].isdecimal() else 0
+    return FastDomain(int(row["scaleup_domain_gpus"]), ring * 1e9, generation, f"{row['gpu']}: {row['source']}")
+
+
 def peak(device_name: str | None, dtype: str | None) -> Peak:
     """Dense peak of a device for a dtype: float64, float32, tf32, float16, bfloat16, float8."""
     if not device_name:
@@ -67,11 +94,20 @@ def peak(device_name: str | None, dtype: str | None) -> Peak:
     return Peak(rate, f"{gpu.name}, {dtype} dense {rate / 1e12:g} TFLOP/s: {gpu.source}", "")
 
 
+def _table() -> list[dict[str, str]]:
+    text = files("diagnose.formulas").joinpath("gpus.csv").read_text("utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+@cache
+def _rows_by_alias() -> dict[str, dict[str, str]]:
+    return {_normal(alias): row for row in _table() for alias in row["aliases"].split(";") if alias}
+
+
 @cache
 def _by_alias() -> dict[str, Gpu]:
-    rows = csv.DictReader(files("diagnose.formulas").joinpath("gpus.csv").read_text("utf-8").splitlines())
     found: dict[str, Gpu] = {}
-    for row in rows:
+    for row in _table():
         peaks = {
             dtype: float(row[f"{column}_dense_tflops"]) * 1e12
             for dtype, column in _COLUMN_OF_DTYPE.items()

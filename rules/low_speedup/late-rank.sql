@@ -10,7 +10,7 @@ ones, on all other ranks, are waiting. Neither the network nor the ranks that wa
 fix = """
 Look at what this rank does before it arrives, not at its communication. More compute than the others: uneven layers or
 sequences, a slow GPU (compare clocks and temperature: nvidia-smi -q -d CLOCK,PERFORMANCE; swap the node to tell hardware
-from work). More idle: its data loader, its host (NUMA binding, other processes), logging or checkpointing that only this
+from work). More idle: its DataLoader (num_workers, a slow disk), its host (NUMA binding, other processes), logging or checkpointing that only this
 rank does."""
 quiet_when = """
 the blame is spread over ranks (moving-straggler); lateness is hidden under compute or below the clock error; ranks share

@@ -11,7 +11,7 @@ fix = """
 Give ranks equal work: pack or bucket sequences by length and balance tokens, not samples, per rank; balance experts.
 Random host stalls: pin processes to NUMA nodes, freeze and time garbage collection (gc.freeze, gc.collect every n
 steps on all ranks together), move logging and checkpoints off the critical path. Less frequent synchronisation
-(gradient accumulation without synchronising) averages the differences out."""
+(DDP no_sync, FSDP2 set_requires_gradient_sync(False) under gradient accumulation) averages the differences out."""
 quiet_when = "one rank has most of the blame (late-rank), too few calls to tell, lateness hidden or below the clock error"
 collect = "traces of all ranks over several steps"
 sources = [
