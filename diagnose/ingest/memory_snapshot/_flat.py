@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -214,7 +214,7 @@ def _history(traces: list[list[Row]], stacks: Stacks, found: _Numbers) -> dict[s
         "ts_ns": pc.multiply(microseconds, 1000),
         "device_free_bytes": free,
         "stream": found.of(rows, "stream"),
-        "pool": _text([_pool(row.get("pool_id")) for row in rows]),
+        "pool": _pools(rows),
         "stack": pa.array([stacks.key(row.get("frames")) for row in rows], pa.int64()),
     }
     if keep.all():
@@ -227,6 +227,15 @@ def _pool(value: Any) -> str | None:
     if isinstance(value, (list, tuple)) and len(value) == 2:
         return f"{value[0]},{value[1]}"
     return None
+
+
+def _pools(rows: list[Row]) -> pa.Array:
+    """Pools of a history; older recordings have none."""
+    if not any("pool_id" in row for row in rows[:100]):
+        return (
+            pa.array(np.zeros(len(rows), np.int32), mask=np.ones(len(rows), bool)).cast(pa.string()).dictionary_encode()
+        )
+    return _text([_pool(row.get("pool_id")) for row in rows])
 
 
 def _marks(rows: Any, found: _Numbers) -> dict[str, pa.Array]:
@@ -289,6 +298,11 @@ def _notes(document: Row, columns: dict[str, dict[str, pa.Array]]) -> list[Row]:
     return notes
 
 
-def _text(values: Iterable[Any]) -> pa.Array:
-    clean = [v if v is None or isinstance(v, str) else str(v) for v in values]
-    return pa.array(clean, pa.string()).dictionary_encode()
+def _text(values: list[Any]) -> pa.Array:
+    """LABEL array; each distinct value is looked at once."""
+    seen: dict[Any, int] = {}
+    codes = np.fromiter((seen.setdefault(v, len(seen)) for v in values), np.int32, len(values))
+    texts = [None if v is None else str(v) for v in seen]
+    if None in texts:
+        return pa.array([texts[c] for c in codes], pa.string()).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(texts, pa.string()))
