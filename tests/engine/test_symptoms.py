@@ -103,16 +103,24 @@ def test_missing_device_side_is_named() -> None:
 
 
 def test_a_healthy_trace_of_one_rank_of_many() -> None:
-    outcomes = engine.evaluate(engine.load_rules([RULES]), healthy())
-    status = {s.symptom: s.status for s in engine.symptoms(outcomes, healthy())}
+    alone = {name: tables()[name] for name in ("clocks", "arrivals", "late_ranks", "link_expectations")}
+    alone["clocks"] = tables(clocks=[{"rank": 0, "reason": "alone"}])["clocks"]
+    given = healthy() | alone
+    outcomes = engine.evaluate(engine.load_rules([RULES]), given)
+    status = {s.symptom: s.status for s in engine.symptoms(outcomes, given)}
 
     assert status == {
         "comm_saturation": "clear",
         "drifting_throughput": "unknown",
         "low_speedup": "unknown",
         "moe_drop": "unknown",
-        "oom_despite_headroom": "unknown",
+        "oom_despite_headroom": "clear",
     }
+
+
+def test_a_healthy_job_whose_ranks_were_compared() -> None:
+    outcomes = engine.evaluate(engine.load_rules([RULES]), healthy())
+    assert {s.symptom: s.status for s in engine.symptoms(outcomes, healthy())}["low_speedup"] == "clear"
 
 
 def test_no_kernels_is_not_healthy() -> None:
