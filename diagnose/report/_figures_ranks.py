@@ -1,0 +1,103 @@
+"""Figures that compare ranks and sizes: a heat map of waiting, bandwidth against message size. Plain plotly dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from diagnose.report._figures import axis_unit
+from diagnose.report._text import plotly as literal
+from diagnose.units import show
+
+_SCALE = [[0.0, "rgba(125,135,150,0.10)"], [0.25, "#f3c969"], [0.6, "#e07b39"], [1.0, "#a3263a"]]
+
+
+def heat(places: Sequence[str], calls: Sequence[str], waits_ns: Sequence[Sequence[int | None]]) -> dict[str, Any]:
+    """Rank by call: `waits_ns[rank][call]`; None where the rank has no part in the call."""
+    unit_ns, unit = axis_unit(max((w for row in waits_ns for w in row if w is not None), default=0))
+    hover = [
+        [
+            "" if wait is None else f"{literal(place)}<br>{literal(call)}<br>waits {show('_ns', wait)}"
+            for call, wait in zip(calls, row, strict=True)
+        ]
+        for place, row in zip(places, waits_ns, strict=True)
+    ]
+    cells = {
+        "type": "heatmap",
+        "x": list(range(1, len(calls) + 1)),
+        "y": list(range(len(places))),
+        "z": [[None if w is None else w / unit_ns for w in row] for row in waits_ns],
+        "customdata": hover,
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "hoverongaps": False,
+        "colorscale": _SCALE,
+        "zmin": 0,
+        "xgap": 1 if len(calls) <= 60 else 0,
+        "ygap": 1,
+        "colorbar": {"title": {"text": f"wait, {unit}"}, "thickness": 12},
+    }
+    layout: dict[str, Any] = {
+        "showlegend": False,
+        "dragmode": False,
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 40},
+        "hoverlabel": {"align": "left", "namelength": -1},
+        "xaxis": {"title": {"text": "shared calls in order of time"}, "showgrid": False, "zeroline": False},
+        "yaxis": {
+            "autorange": "reversed",
+            "automargin": True,
+            "showgrid": False,
+            "zeroline": False,
+            "tickvals": list(range(len(places))),
+            "ticktext": [literal(p, 24) for p in places],
+        },
+    }
+    return {"data": [cells], "layout": layout}
+
+
+def against_size(
+    measured: Sequence[tuple[str, int, float, str]], expected: Sequence[tuple[str, int, float]]
+) -> dict[str, Any]:
+    """Bus bandwidth over message size, both logarithmic. measured: (operation, bytes, bytes/s, hover text);
+    expected: (operation, bytes, bytes/s)."""
+    data: list[dict[str, Any]] = []
+    for op in dict.fromkeys(m[0] for m in measured):
+        own = [m for m in measured if m[0] == op]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": literal(op),
+                "x": [m[1] for m in own],
+                "y": [m[2] / 1e9 for m in own],
+                "customdata": [m[3] for m in own],
+                "hovertemplate": "%{customdata}<extra></extra>",
+                "marker": {"size": 9},
+            }
+        )
+        line = sorted((e[1], e[2] / 1e9) for e in expected if e[0] == op)
+        if line:
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines+markers" if len(line) == 1 else "lines",
+                    "name": f"{literal(op)}, expected",
+                    "x": [x for x, _ in line],
+                    "y": [y for _, y in line],
+                    "line": {"dash": "dot"},
+                    "hoverinfo": "skip",
+                    "marker": {"symbol": "line-ew-open", "size": 14},
+                }
+            )
+    legend = {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0, "xanchor": "left"}
+    return {
+        "data": data,
+        "layout": {
+            "showlegend": True,
+            "legend": legend,
+            "dragmode": False,
+            "margin": {"l": 8, "r": 12, "t": 8, "b": 40},
+            "hoverlabel": {"align": "left", "namelength": -1},
+            "xaxis": {"type": "log", "title": {"text": "message size, bytes"}},
+            "yaxis": {"type": "log", "title": {"text": "bus bandwidth, GB/s"}, "automargin": True},
+        },
+    }
