@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.ingest.text import _nccl_lines as like
-from diagnose.ingest.text._lines import Lines
+from diagnose.ingest.text._lines import MAX_LINE_BYTES, Lines
 from diagnose.ingest.text._nccl_tables import Collected, tables_of
 
 MARK = r"NCCL (?:INFO|WARN|TRACE|CALL) |(?:NCCL|RCCL) version ?:? ?\d+\.\d+\.\d+"
@@ -105,13 +105,16 @@ def _split(lines: Lines) -> pa.Table:
         for name in ("process", "device", "place")
     }
     columns["device"] = columns["device"].cast(pa.int32())
-    level = pc.utf8_slice_codeunits(message, 0, 5)
-    levels = {"INFO ": "INFO", "WARN ": "WARN", "TRACE": "TRACE", "CALL ": "CALL"}
+    raw = message.cast(pa.binary())
+    level = pc.binary_slice(raw, 0, 5)
+    levels = {b"INFO ": "INFO", b"WARN ": "WARN", b"TRACE": "TRACE", b"CALL ": "CALL"}
     found = level.dictionary_encode()
     names = pa.array([levels.get(text) for text in found.dictionary.to_pylist()], pa.string())
     columns["level"] = names.take(found.indices)
     known = pc.is_valid(columns["level"])
-    trimmed = pc.ascii_ltrim_whitespace(pc.utf8_slice_codeunits(message, 5))
+    trimmed = pc.binary_slice(raw, 5, MAX_LINE_BYTES * 64).cast(pa.string())
+    if b"TRACE" in found.dictionary.to_pylist():
+        trimmed = pc.ascii_ltrim_whitespace(trimmed)
     columns["message"] = trimmed if pc.all(known).as_py() else pc.if_else(known, trimmed, message)
     columns["line"] = pa.array(lines.number).filter(whole)
     table = pa.table(columns)
