@@ -40,7 +40,10 @@ from diagnose.schema import INGESTED, Tables
 __all__ = ["Lines", "parsers", "rank_of", "read", "sniff"]
 
 _JSON = re.compile(rb'\s*(?:\{(?!"log"|\')|\[\s*[\[{"\]])')
-_LOG_NAME = re.compile(r"\.(?:log|out|err|stdout|stderr)(?:[.\-_]?\d+)*(?:\.\w{1,4})?$|nccl.?debug|^slurm-\d+|^(?:\w*_)?logs?\b.*\.txt$")
+_LOG_NAME = re.compile(
+    r"\.(?:log|out|err|stdout|stderr)(?:[.\-_]?\d+)*(?:\.\w{1,4})?$"
+    r"|nccl.?debug|^slurm-\d+|^(?:\w*_)?logs?\b.*\.txt$"
+)
 
 
 class LineReader(Protocol):
