@@ -48,12 +48,12 @@ def lives(made: Flags, freed: Flags, address: Addresses, size: Ints, end_address
     last_made = is_made & ~same_next
     survives = last_made & (block_of >= 0) if ended else last_made
     end = np.where(same_next, following, np.where(survives, n, rows))
-    of_history = _Rows(at[is_made], rounded(size[rows[is_made]]), rows[is_made], end[is_made], rows[is_made],
+    of_history = _Rows(at[is_made], size[rows[is_made]], rows[is_made], end[is_made], rows[is_made],
                        np.where(survives, block_of, -1)[is_made])  # fmt: skip
     known = of_history.block >= 0
     of_history.size[known] = end_size[of_history.block[known]]
     first_freed = ~is_made & ~same_before
-    older = _Rows(at[first_freed], rounded(size[rows[first_freed]]), _fill(-1, first_freed), rows[first_freed],
+    older = _Rows(at[first_freed], size[rows[first_freed]], _fill(-1, first_freed), rows[first_freed],
                   _fill(-1, first_freed), _fill(-1, first_freed))  # fmt: skip
     missing = np.ones(len(end_address), dtype=bool)
     missing[of_history.block[known]] = False
@@ -65,7 +65,7 @@ def lives(made: Flags, freed: Flags, address: Addresses, size: Ints, end_address
 
 
 def rounded(size: Ints) -> Ints:
-    """Sizes as the allocator rounds them."""
+    """Requested sizes as the allocator rounds them."""
     return np.asarray(-(-size // ROUNDING_BYTES) * ROUNDING_BYTES, dtype=np.int64)
 
 

@@ -116,12 +116,13 @@ def _of_group(group: Group, context: Context) -> pa.Table:
     made = flags(pc.equal(action, "alloc"))
     freed = flags(pc.is_in(action, pa.array(["free", "free_completed"])))
     active = flags(pc.starts_with(group.blocks["state"].cast(pa.string()), "active"))
+    size = integers(events["size_bytes"])
     at = np.asarray(group.blocks["address"].fill_null(0), dtype=np.uint64)[active]
     found = _replay.lives(
         made,
         freed,
         np.asarray(events["address"].fill_null(0), dtype=np.uint64),
-        integers(events["size_bytes"]),
+        _replay.rounded(size) if group.source == "snapshot" else size,  # traces have the block's size
         at,
         integers(group.blocks["size_bytes"])[active],
         ended=group.source == "snapshot" and group.blocks.num_rows > 0,

@@ -38,9 +38,13 @@ def test_made_and_freed() -> None:
 
 
 def test_what_is_older_than_the_history() -> None:
-    found = replayed([("free", 8, 700)], {64: KIB})
+    found = replayed([("free", 8, KIB)], {64: KIB})
     assert spans(found) == [(8, -1, 0), (64, -1, 1)]
-    assert _replay.totals(found, 1).tolist() == [2 * KIB, KIB], "700 bytes take 1,024"
+    assert _replay.totals(found, 1).tolist() == [2 * KIB, KIB]
+
+
+def test_requested_sizes_are_rounded_up() -> None:
+    assert _replay.rounded(np.array([0, 1, 512, 700])).tolist() == [0, 512, 512, 1024]
 
 
 def test_a_lost_free_between_two_allocations() -> None:
