@@ -73,14 +73,14 @@ def over_time(
             }
         )
     dashes = ("solid", "dash", "dot", "dashdot")
-    for number, (key, values) in enumerate(lines.items()):
+    for number, (key, heights) in enumerate(lines.items()):
         data.append(
             {
                 "type": "scatter",
                 "mode": "lines",
                 "name": literal(key),
                 "x": list(at),
-                "y": [None if v is None else round(v / unit, 3) for v in values],
+                "y": [None if v is None else round(v / unit, 3) for v in heights],
                 "line": {"width": 1.5, "shape": "hv", "dash": dashes[number % 4], "color": "#7b8494"},
                 "hovertemplate": f"%{{fullData.name}} %{{y}} {name}<extra></extra>",
             }
