@@ -112,11 +112,13 @@ def _shape(track: Track) -> dict[str, Any]:
     flat = abs(grown) <= FLAT_RATIO * max(1, int(floor.max()))
     others = np.delete(np.diff(floor), int(np.argmax(np.diff(floor)))) if len(floor) > 2 else np.zeros(0)
     once = len(others) and float(np.median(others)) <= 0 and rising <= 0.5
-    if flat or once:
+    if grown < 0 and not flat:
+        shape = "falling"
+    elif flat or once:
         lazy = row["jump_bytes"] > FLAT_RATIO * max(1, int(size.max())) and int(size[-1]) > int(size[0])
         shape = "jump" if lazy and _once(size, highest) else "flat"
     else:
-        shape = "growing" if grown > 0 and rising >= 0.5 and slope > 0 else "falling" if grown < 0 else "flat"
+        shape = "growing" if rising >= 0.5 and slope > 0 else "flat"
     return row | {"shape": shape, "slope_bytes": round(slope), "grown_bytes": max(0, grown), "rising_ratio": rising}
 
 
