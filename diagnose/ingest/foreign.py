@@ -91,8 +91,6 @@ _EVIDENCE = (
         r"\A\s*\[\s*\[\s*-?\d", opening="[")),
     Format("pickle", "a Python pickle (never loaded: it could run code)", _OUT, _signs.pickle(
         without=(*_SNAPSHOT, *_DUMP))),
-    Format("nccl_tests", "an nccl-tests result", _LATER, _signs.json(
-        r'\A\s*\{\s*"version"\s*:\s*\d+\s*,\s*"start_time"')),
     Format("tfevents", "a TensorBoard event file", _LATER, _signs.binary(b"brain.Event:")),
     Format("parquet", "a Parquet table", _LATER, _signs.starts(b"PAR1")),
 )  # fmt: skip

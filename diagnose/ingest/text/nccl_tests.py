@@ -16,7 +16,7 @@ from typing import Any
 from diagnose.ingest.text._lines import Lines
 from diagnose.schema import INGESTED, Tables
 
-_TYPES = {
+TYPES = {
     "float": "float32", "half": "float16", "double": "float64", "bfloat16": "bfloat16", "int8": "int8",
     "uint8": "uint8", "int32": "int32", "uint32": "uint32", "int64": "int64", "uint64": "uint64",
     "f8e4m3": "float8_e4m3", "f8e5m2": "float8_e5m2", "fp8_e4m3": "float8_e4m3", "fp8_e5m2": "float8_e5m2",
@@ -25,9 +25,9 @@ _LAUNCHER = r"(?:\[\d+,\d+\]<std\w+>:|\s*\d+: |\[[\w ]+\]:)?\s*"
 MARK = (
     r"#\s+size\s+count\s+type|#\s+Rank\s+\d+ .*Pid\s+\d+ on |# Avg bus bandwidth|# Out of bounds values|"
     r"\b(?:all_reduce|all_gather|reduce_scatter|broadcast|reduce|alltoall|sendrecv|gather|scatter)_perf\b|"
-    rf"^{_LAUNCHER}\d+\s+\d+\s+(?:{'|'.join(_TYPES)})\s"
+    rf"^{_LAUNCHER}\d+\s+\d+\s+(?:{'|'.join(TYPES)})\s"
 )
-_ROW = re.compile(rf"^{_LAUNCHER}(\d+\s+\d+\s+(?:{'|'.join(_TYPES)})\s.*)$")
+_ROW = re.compile(rf"^{_LAUNCHER}(\d+\s+\d+\s+(?:{'|'.join(TYPES)})\s.*)$")
 _DEVICE = re.compile(r"#\s+Rank\s+(\d+) .*Pid\s+\d+ on\s+(\S+) device")
 _PROGRAM = re.compile(
     r"\b(all_reduce|all_gather|reduce_scatter|broadcast|reduce|alltoall|sendrecv|gather|scatter)_perf\b"
@@ -54,8 +54,8 @@ class Reader:
         """Read header, device and result lines."""
         before = len(self.rows)
         for _, text in lines.rows():
-            if match := _PROGRAM.search(text):
-                self.program = _OPERATIONS.get(match[1], match[1])
+            if told := program(text):
+                self.program = told
             elif match := _DEVICE.search(text):
                 if int(match[1]) == 0:
                     self.hosts = {}
@@ -78,7 +78,7 @@ class Reader:
             return []
         base: dict[str, Any] = {
             "size_bytes": int(words[0]),
-            "dtype": _TYPES[words[2]],
+            "dtype": TYPES[words[2]],
             "group_size": len(self.hosts) or None,
             "node_count": len(set(self.hosts.values())) or None,
             "source": "nccl_tests",
@@ -92,7 +92,7 @@ class Reader:
                 continue
             row = {**base, "placement": placement, "dur_ns": round(time * 1000)}
             row |= {"algbw_bytes_per_s": _scaled(algbw), "busbw_bytes_per_s": _scaled(busbw)}
-            row["op"] = self.program or _operation(head, algbw, busbw, row["group_size"])
+            row["op"] = self.program or operation(head, algbw, busbw, row["group_size"])
             results.append(row)
         return results
 
@@ -100,15 +100,28 @@ class Reader:
         """`bandwidths`, if any. A run's operation is what its large messages or the file's name say."""
         if not self.rows:
             return {}
-        named = _IN_NAME.search(path.replace("\\", "/").rsplit("/", 1)[-1].lower())
-        for run in range(1, self.run + 1):
-            own = [row for row in self.rows if row["run"] == run]
-            told = Counter(row["op"] for row in own if row["op"]).most_common(1)
-            op = told[0][0] if told else _OPERATIONS.get(named[1], named[1]) if named else None
-            for row in own:
-                row["op"] = op
+        settle(self.rows, path)
         schema = INGESTED["bandwidths"]
         return {"bandwidths": schema.build({c: [row.get(c) for row in self.rows] for c in schema.arrow.names})}
+
+
+def program(text: str) -> str | None:
+    """Operation of the nccl-tests program that the text names, None where it names none."""
+    match = _PROGRAM.search(text)
+    return _OPERATIONS.get(match[1], match[1]) if match else None
+
+
+def settle(rows: list[dict[str, Any]], path: str) -> None:
+    """Give all rows of a `run` one `op`: what most of them say, else what the file's name says."""
+    named = _IN_NAME.search(path.replace("\\", "/").rsplit("/", 1)[-1].lower())
+    runs: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        runs.setdefault(row["run"], []).append(row)
+    for own in runs.values():
+        told = Counter(row["op"] for row in own if row["op"]).most_common(1)
+        op = told[0][0] if told else _OPERATIONS.get(named[1], named[1]) if named else None
+        for row in own:
+            row["op"] = op
 
 
 def _starts(columns: list[str]) -> list[int]:
@@ -128,8 +141,8 @@ def _scaled(gigabytes_per_s: float | None) -> float | None:
     return gigabytes_per_s * 1e9 if gigabytes_per_s else None
 
 
-def _operation(head: dict[str, str], algbw: float | None, busbw: float | None, ranks: int | None) -> str | None:
-    """What the columns and the factor leave; None where two operations fit."""
+def operation(head: dict[str, str], algbw: float | None, busbw: float | None, ranks: int | None) -> str | None:
+    """What `redop`, `root` and the factor between the bandwidths (GB/s) leave; None where two operations fit."""
     if not (algbw and busbw and ranks and ranks > 2 and algbw > 1):
         return None
     factor, ring = busbw / algbw, (ranks - 1) / ranks
