@@ -9,6 +9,7 @@ Calls that repeat with a perfectly constant period and without jitter cannot be 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -63,12 +64,12 @@ def _better(score: tuple[int, int, int], best: tuple[int, int, int]) -> bool:
     return (score[0], score[2]) < (best[0], best[2])
 
 
-def _candidates(calls: Calls, reference: Calls) -> list[int]:
+def _candidates(calls: Calls, reference: Calls) -> Iterator[int]:
     """Clock offsets to try: the shifts 0, 1, -1, 2, ... counted from the end, then clocks that agree."""
     n, m = len(calls.end), len(reference.end)
     if not n or not m:
-        return []
-    offsets = []
+        return
+    tried = 0
     most = max(_MOST_SHIFTS, abs(n - m) + 2)
     for shift in sorted(range(-most, most + 1), key=abs):
         skip, lead = max(shift, 0), max(-shift, 0)
@@ -79,10 +80,11 @@ def _candidates(calls: Calls, reference: Calls) -> list[int]:
         other = slice(m - lead - pairs, m - lead)
         same = calls.token[own] == reference.token[other]
         if same.mean() >= 0.5:
-            offsets.append(int(np.median((calls.end[own] - reference.end[other])[same])))
-        if len(offsets) > 2 * _MOST_SHIFTS:
+            tried += 1
+            yield int(np.median((calls.end[own] - reference.end[other])[same]))
+        if tried > 2 * _MOST_SHIFTS:
             break
-    return [*offsets, 0]
+    yield 0
 
 
 def _nearest(calls: Calls, reference: Calls, offset: int) -> tuple[Ints, Ints]:

@@ -23,6 +23,7 @@ class Arrival(NamedTuple):
     comparable: Flags  # every rank of the call is known, on one reference
     complete: Flags  # comparable, and no rank of the group is missing
     synchronising: Flags  # nobody leaves before the last came
+    paired: Flags  # a send and a receive, both still there when the later one came
 
 
 def arrivals_of(calls: pa.Table, matches: pa.Table, clocks: pa.Table) -> Arrival:
@@ -34,7 +35,7 @@ def arrivals_of(calls: pa.Table, matches: pa.Table, clocks: pa.Table) -> Arrival
     start = start + shift
     end = start + integers(calls["dur_ns"])
     last, worst = start.copy(), error.copy()
-    comparable = np.zeros(len(match), bool)
+    comparable, met = np.zeros(len(match), bool), np.zeros(len(match), bool)
     rows = np.flatnonzero(match >= 0)
     if len(rows):
         of = runs(match[rows])
@@ -42,10 +43,12 @@ def arrivals_of(calls: pa.Table, matches: pa.Table, clocks: pa.Table) -> Arrival
         last[rows] = np.maximum.reduceat(start[order], first)[index]
         worst[rows] = np.maximum.reduceat(error[order], first)[index]
         low, high = np.minimum.reduceat(reference[order], first), np.maximum.reduceat(reference[order], first)
+        met[rows] = (np.minimum.reduceat(end[order], first) >= last[order[first]])[index]
         comparable[rows] = ((low == high) & (low >= 0))[index]
     whole = integers(matches["seen_count"], -1) == integers(matches["expected_count"], -2)
     synchronises = np.array([name in SYNCHRONISING for name in dictionary(calls["op"])], bool)[codes(calls["op"])]
-    return Arrival(match, start, end, last, worst, comparable, comparable & whole, synchronises)
+    pair = np.array([name == "pair" for name in dictionary(matches["level"])], bool)[codes(matches["level"])]
+    return Arrival(match, start, end, last, worst, comparable, comparable & whole, synchronises, pair & met)
 
 
 def _clock(clocks: pa.Table, at: Ints, moment: Ints) -> tuple[Ints, Ints, Ints]:

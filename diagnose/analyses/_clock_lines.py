@@ -18,6 +18,8 @@ from diagnose.analyses._columns import Flags, Ints
 from diagnose.analyses._instances import Runs, runs
 
 MIN_CALLS_FOR_DRIFT = 16
+ENOUGH_CALLS = 128
+"""Of one set of ranks; more make no line better than the ends themselves allow."""
 _CLEARLY = 3.0
 """A rise over the recording that exceeds the spread this many times is a drift."""
 _OUTER_RATIO = 0.95
@@ -43,6 +45,8 @@ def fit(rank: Ints, end: Ints, match: Ints, length: Ints, loose: Flags) -> Lines
     if not len(rank):
         none = np.zeros(0, np.int64)
         return Lines(none, none, none * 1.0, none * 1.0, none > 0, none, none, 0, 0)
+    kept = _thinned(rank, end, match)
+    rank, end, match, length, loose = rank[kept], end[kept], match[kept], length[kept], loose[kept]
     calls = runs(match, rank)
     group = np.unique(_sets(rank, calls) * 2 + loose, return_inverse=True)[1].astype(np.int64)
     origin = int(end.min())
@@ -59,8 +63,9 @@ def fit(rank: Ints, end: Ints, match: Ints, length: Ints, loose: Flags) -> Lines
     steep = enough & (np.abs(slope) * np.ptp(since) > _CLEARLY * left)
     # One clock of a group that drifts moves the mean of all: then every line of it has a slope, however small.
     drifting = _any(steep, group[heads]) & _every(enough, group[heads])
-    offset, slope = np.where(drifting, offset, _quantile(away, member, 0.5)), np.where(drifting, slope, 0.0)
-    rest = np.abs(away - offset[member.of_row] - slope[member.of_row] * moment)
+    level: Floats = np.where(drifting, offset, _quantile(away, member, 0.5)).astype(np.float64)
+    rise: Floats = np.where(drifting, slope, 0.0).astype(np.float64)
+    rest = np.abs(away - level[member.of_row] - rise[member.of_row] * moment)
     spread = _quantile(rest, member, _OUTER_RATIO)
     # Two ends never tell how far ends may lie apart: then the shortest duration bounds it, as nobody leaves early.
     bound = _quantile(shortest.astype(np.float64), member, 0.5)
@@ -68,14 +73,25 @@ def fit(rank: Ints, end: Ints, match: Ints, length: Ints, loose: Flags) -> Lines
     return Lines(
         group[heads],
         rank[heads],
-        np.asarray(offset, np.float64),
-        np.asarray(slope, dtype=np.float64),
+        level,
+        rise,
         drifting,
         np.ceil(spread).astype(np.int64),
         member.size_of,
         origin + int(middle),
         int(np.ptp(since)),
     )
+
+
+def _thinned(rank: Ints, end: Ints, match: Ints) -> Ints:
+    """Rows of at most ENOUGH_CALLS calls of every set of ranks, evenly over the recording."""
+    calls = runs(match, rank)
+    heads = calls.order[calls.first]
+    of_set = runs(_sets(rank, calls)[heads], end[heads])
+    place = np.empty(len(heads), np.int64)
+    place[of_set.order] = np.arange(len(heads)) - np.repeat(of_set.first, of_set.size_of)
+    stride = -(-of_set.size_of // ENOUGH_CALLS)
+    return np.flatnonzero((place % stride[of_set.of_row] == 0)[calls.of_row])
 
 
 def _any(flag: Flags, group: Ints) -> Flags:

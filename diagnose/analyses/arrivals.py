@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from diagnose.analyses._arrivals import Arrival, arrivals_of
 from diagnose.analyses._columns import Ints, integers
@@ -52,7 +51,6 @@ def arrivals(calls_on_device: pa.Table, matches: pa.Table, clocks: pa.Table, col
     if not calls_on_device.num_rows:
         return SCHEMA.empty()
     seen = arrivals_of(calls_on_device, matches, clocks)
-    paired = np.asarray(pc.fill_null(pc.equal(matches["level"].cast(pa.string()), "pair"), False), bool)
     rows = np.flatnonzero(seen.comparable & seen.synchronising)
     if not len(rows):
         return SCHEMA.empty()
@@ -61,7 +59,7 @@ def arrivals(calls_on_device: pa.Table, matches: pa.Table, clocks: pa.Table, col
     heads, tails = of.first, of.first + of.size_of - 1
     last, second, first = ordered[tails], ordered[tails - 1], ordered[heads]
     start, rank = seen.start_ns, integers(calls_on_device["rank"])
-    usable = seen.comparable & (seen.synchronising | paired)
+    usable = seen.comparable & (seen.synchronising | seen.paired)
     late, error = start[last] - start[second], seen.error_ns[last]
     return SCHEMA.build(
         {

@@ -1,8 +1,9 @@
 """Communication of every rank, with what the other ranks tell about it: who was waited for, and what moving took.
 
 `wait_ns` is the time until the last rank of the group arrived, on clocks made comparable (`clocks`); `transfer_ns` is
-the rest. They are known only where nobody leaves the operation before the last rank came, every rank of the group was
-recorded, and clocks can be compared; else they are null and the duration holds both. Time waited is caused elsewhere:
+the rest. They are known only where nobody leaves the operation before the last rank came (of sends and receives: where
+both were still there), every rank of the group was recorded, and clocks can be compared; else they are null and the
+duration holds both. Time waited is caused elsewhere:
 the late rank is the one with the short kernel.
 Bandwidth is size over transfer where that is known (`measured`), else over the duration (`lower` bound); none for
 sends and receives, whose duration is mostly their neighbour's. Bus bandwidth is algorithm bandwidth times the
@@ -103,7 +104,7 @@ def collectives(
 def _split(calls: pa.Table, arrival: Arrival) -> _Split:
     """Waiting and transfer of rows whose whole group was seen on comparable clocks."""
     length = integers(calls["dur_ns"])
-    known = arrival.complete & arrival.synchronising
+    known = arrival.complete & (arrival.synchronising | arrival.paired)
     wait = np.where(known, np.clip(arrival.last_ns - arrival.start_ns, 0, length), -1)
     return _Split(wait, np.where(known, length - wait, -1))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from diagnose.findings import Diagnosis
-from diagnose.report._blocks import Block, Figure, Grid, Section, columns, known
+from diagnose.report._blocks import UNKNOWN_NAME, Block, Figure, Grid, Name, Section, columns, known
 from diagnose.report._figures_ranks import against_size
 from diagnose.report._text import clean, name
 from diagnose.units import UNKNOWN, ranges, show
@@ -40,7 +40,7 @@ def _lead(rows: list[dict[str, Any]]) -> str:
     worst = min(judged, key=lambda r: r["of_expected_ratio"])
     return (
         f"{clean(worst['op'])} of {show('size_bytes', worst['size_bytes'])} reaches"
-        f" {show('_ratio', worst['of_expected_ratio'])} of the bandwidth its links should give; the others more."
+        f" {show('_ratio', worst['of_expected_ratio'])} of the bandwidth its links should give, the least of {len(judged):,} measured."
     )
 
 
@@ -79,13 +79,17 @@ def _grid(rows: list[dict[str, Any]]) -> Grid:
             f"{r['calls_count']:,}",
             show("_ns", r["transfer_ns"]),
             show("busbw_bytes_per_s", r["busbw_bytes_per_s"]),
-            show("busbw_bytes_per_s", r["expected_busbw_bytes_per_s"]),
-            show("_ratio", r["of_expected_ratio"]),
+            _or_unknown("busbw_bytes_per_s", r["expected_busbw_bytes_per_s"]),
+            _or_unknown("_ratio", r["of_expected_ratio"]),
         ]
         for r in ordered[:MOST_ROWS]
     ]
     more = f"{len(rows) - MOST_ROWS:,} more rows." if len(rows) > MOST_ROWS else ""
     return known(Grid("Measured transfer, most time first", heads, cells, more))
+
+
+def _or_unknown(unit: str, value: float | None) -> str | Name:
+    return UNKNOWN_NAME if value is None else show(unit, value)
 
 
 def _groups(groups: list[dict[str, Any]]) -> Grid:

@@ -85,7 +85,7 @@ def _ranks(late: list[dict[str, Any]]) -> Grid:
         for row in blamed[:MOST_PAIRS]
     ]
     more = f"{len(blamed) - MOST_PAIRS:,} more ranks." if len(blamed) > MOST_PAIRS else ""
-    return Grid("Ranks by what they are blamed for, over the recording", heads, rows, more)
+    return Grid("Ranks by what they are blamed for, over the analysed steps", heads, rows, more)
 
 
 def _pairs(waits: pa.Table, arrivals: pa.Table) -> Grid:

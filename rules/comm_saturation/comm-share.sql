@@ -45,7 +45,7 @@ main AS (
   SELECT
     c.op || ' of ' || CASE WHEN c.dim = 'other' THEN 'a group of unnamed dimension' ELSE c.dim END AS main_op,
     SUM(c.exposed_ns) / NULLIF(SUM(SUM(c.exposed_ns)) OVER (), 0) AS main_ratio,
-    COUNT(c.wait_ns) > 0 AS matched
+    BOOL_AND(BOOL_AND(c.wait_ns IS NOT NULL OR c.exposed_ns = 0)) OVER () AS matched
   FROM collectives AS c SEMI JOIN spans AS s ON s.rank = c.rank AND s.step IS NOT DISTINCT FROM c.step
   GROUP BY c.op, c.dim
   ORDER BY SUM(c.exposed_ns) DESC, c.op
@@ -79,7 +79,8 @@ SELECT
   CASE WHEN matched THEN 1.0 WHEN ranks_count = 1 THEN 0.5 ELSE 0.7 END AS confidence_ratio,
   [rank] AS ranks,
   CASE
-    WHEN compute_ns = 0 THEN 'no compute was recorded, so nothing could have hidden communication'
+    WHEN compute_ns = 0 THEN 'no compute was recorded, so nothing could have hidden communication; '
+      || 'needed: a trace of whole training steps with CPU and CUDA activities'
     WHEN exposed_ns <= $min_share_ratio * longest_ns THEN 'kernels of unknown kind may be communication'
   END AS undecided
 FROM verdict

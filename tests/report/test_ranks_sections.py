@@ -1,0 +1,64 @@
+"""Sections that compare ranks: who waits for whom, and bandwidth beside what links should give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+
+from diagnose.report import bandwidth, waiting
+from diagnose.report._blocks import Figure, Grid
+from diagnose.report._figures_ranks import against_size, heat
+from tests import ask
+
+
+@pytest.fixture(scope="module")
+def straggler() -> Any:
+    return ask.run(ask.CASES / "B10")
+
+
+def _blocks(section: Any, kind: type) -> list[Any]:
+    return [b for b in section.blocks if isinstance(b, kind)]
+
+
+def test_the_late_rank_waits_least_and_is_named(straggler: Any) -> None:
+    section = waiting.section(straggler, straggler.tables)
+    assert section is not None
+    assert section.lead.startswith("Rank 3 comes last in 1 of 1 shared calls, 9.50 ms behind")
+    (figure,) = _blocks(section, Figure)
+    assert figure.spec["data"][0]["z"] == [[9.5], [9.5], [9.5], [0.0]]
+    assert figure.spec["layout"]["yaxis"]["ticktext"] == ["rank 0", "rank 1", "rank 2", "rank 3"]
+    go.Figure(figure.spec)
+    blamed, pairs, clocks = _blocks(section, Grid)
+    assert blamed.rows[0][0] == "rank 3" and blamed.rows[0][2].text == "9.50 ms"
+    assert sorted((r[0], r[1]) for r in pairs.rows) == [(f"rank {r}", "rank 3") for r in range(3)]
+    assert [r[3] for r in clocks.rows] == ["0 ns", "1.00 ms", "1.00 ms", "1.00 ms"]
+
+
+def test_measured_bandwidth_is_shown_and_unknown_links_are_said_to_be(straggler: Any) -> None:
+    section = bandwidth.section(straggler, straggler.tables)
+    assert section is not None
+    assert section.lead == "Transfer was measured; what these links should give is not known."
+    (figure,) = _blocks(section, Figure)
+    go.Figure(figure.spec)
+    assert figure.spec["data"][0]["y"] == [pytest.approx(100.663296)]
+    assert "expected" in _blocks(section, Grid)[0].more
+
+
+def test_one_rank_has_no_such_section() -> None:
+    alone = ask.run(ask.CASES / "B10" / "rank0.json")
+    assert waiting.section(alone, alone.tables) is None
+
+
+def test_names_from_inputs_stay_text() -> None:
+    spec = heat(["<b>rank"], ["<script>"], [[5]])
+    assert "<script>" not in str(spec) and "<b>" not in str(spec)
+    curve = against_size([("<i>op", 8, 1e9, "x")], [("<i>op", 8, 2e9)])
+    assert "<i>" not in str([t["name"] for t in curve["data"]])
+
+
+def test_a_rank_without_part_in_a_call_is_a_gap() -> None:
+    spec = heat(["rank 0", "rank 1"], ["1", "2"], [[0, None], [2_000_000, 3]])
+    assert spec["data"][0]["z"][0] == [0.0, None] and spec["data"][0]["zmin"] == 0
+    go.Figure(spec)
