@@ -118,9 +118,16 @@ def ranked(outcomes: Iterable[Outcome]) -> list[Finding]:
 
 
 def mean_step_ns(tables: Mapping[str, pa.Table]) -> int | None:
-    """Mean analysed step (without steps: the recording) of the longest rank; None where no span is known."""
-    spans = tables.get("spans")
-    return None if spans is None or spans.num_rows == 0 else pc.max(spans["mean_ns"]).as_py()
+    """Mean analysed step (without steps: the recording) of the longest rank, or of a log of steps where that is longer.
+
+    None where neither is known.
+    """
+    spans, trends = tables.get("spans"), tables.get("trends")
+    known = [] if spans is None or spans.num_rows == 0 else [pc.max(spans["mean_ns"]).as_py()]
+    if trends is not None and trends.num_rows:
+        logged = trends.filter(trends["timed"].fill_null(False))["whole_mean"]
+        known += [round(mean) for mean in logged.drop_null().to_pylist()]
+    return max((ns for ns in known if ns is not None), default=None)
 
 
 def _unknown_ranks(tables: Mapping[str, pa.Table]) -> dict[int, str]:

@@ -29,7 +29,7 @@ TIMES = {
     "comm_time_ns": r"(?:exposed_)?(?:comm|communication|collectives?|nccl|all_?reduce|sync_wait)(?:_time|_dur|_duration)?",
     "host_gap_time_ns": r"(?:host_gap|host_pause|cpu_gap|gap|host_idle)(?:_time|_dur|_duration)?",
     "gc_time_ns": r"(?:py_|python_)?(?:gc|garbage_collection)(?:_pause)?(?:_time|_dur|_duration)?",
-    "alloc_time_ns": r"(?:cuda_?)?(?:alloc(?:ator|ation)?|cudamalloc|malloc)(?:_stall|_retry)?(?:_time|_dur|_duration)",
+    "alloc_time_ns": r"(?:cuda_?)?(?:alloc(?:ator|ation)?|cudamalloc|malloc)(?:_stall|_retry)?(?:_time|_dur|_duration)?",
     "checkpoint_time_ns": r"(?:save_)?(?:checkpoint|ckpt)(?:_save)?(?:_time|_dur|_duration)?",
     "dispatch_time_ns": r"(?:moe_)?(?:dispatch|all_?to_?all|a2a)(?:_time|_dur|_duration)?",
 }  # fmt: skip

@@ -1,9 +1,9 @@
 /*
 title = "Python's garbage collector stops the step"
 severity = "warning"
-needs = ["spans", "idle", "profiler_cost"]
-needs_values = ["spans.dur_ns"]
-summary = "rank {rank}: the GPU idles {lost_ns} of {step_ns} {scope} ({share_ratio}) in {pauses_count} garbage collections"
+needs = ["pauses"]
+needs_values = ["pauses.lost_ns"]
+summary = "{what}: {lost_ns} of {step_ns} {scope} ({share_ratio})"
 why = """
 A full collection walks every Python object, takes longer as more objects live, and strikes ranks at different times: in a
 synchronous job all ranks wait for the one that collects."""
@@ -17,33 +17,28 @@ sources = ["planned collection, every 500 steps on all ranks: +12.6 % on a 128-r
 [params]
 min_share_ratio = { default = 0.02, doc = "of the step; one rank's pauses add to those of the others; a guess, to be fitted" }
 */
-WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(gc_ns) // COUNT(*) AS lost_ns
-  FROM spans
-  GROUP BY rank
-),
-worst AS (
-  SELECT *, (SELECT MAX(step_ns) FROM job) AS longest_ns
-  FROM job
-  ORDER BY lost_ns DESC, rank
-  LIMIT 1
-)
 SELECT
   lost_ns,
-  longest_ns AS step_ns,
+  step_ns,
   scope,
-  lost_ns / longest_ns AS share_ratio,
-  rank,
-  [rank] AS ranks,
-  (
-    SELECT COUNT(*)
-    FROM idle AS i SEMI JOIN spans AS s ON s.rank = i.rank AND s.step IS NOT DISTINCT FROM i.step
-    WHERE i.cause = 'gc' AND i.rank = worst.rank
-  ) AS pauses_count,
+  lost_ns / step_ns AS share_ratio,
+  ranks,
+  CASE source::VARCHAR
+    WHEN 'trace' THEN 'the GPU of rank ' || COALESCE(ARRAY_TO_STRING(ranks, ', '), 'unknown') || ' idles in ' || COALESCE(pauses_count, 0) || ' garbage collections'
+    WHEN 'records' THEN COALESCE(pauses_count, 0) || ' pauses of one host at a time (ranks '
+      || COALESCE(ARRAY_TO_STRING(ranks, ', '), 'unknown') || COALESCE(', each about every ' || period_count || ' steps', '')
+      || ') stop all ranks, as unplanned garbage collection does'
+    ELSE 'garbage collections take longer and longer'
+  END AS what,
+  source,
+  pauses_count,
+  longest_ns,
+  period_count,
+  COALESCE(confidence_ratio, 0.5) AS confidence_ratio,
   NULL AS undecided
-FROM worst
-WHERE lost_ns > $min_share_ratio * longest_ns
+FROM pauses
+WHERE lost_ns > $min_share_ratio * step_ns
 UNION ALL BY NAME
-SELECT 0 AS lost_ns, 'garbage collection shows only in recordings with stacks or in live hook records' AS undecided
-WHERE NOT EXISTS (FROM idle WHERE cause = 'gc')
-  AND NOT EXISTS (FROM profiler_cost WHERE kind = 'stacks')
+SELECT 0 AS lost_ns, undecided
+FROM pauses
+WHERE undecided IS NOT NULL

@@ -103,7 +103,7 @@ def test_missing_device_side_is_named() -> None:
 
 
 def test_a_healthy_trace_of_one_rank_of_many() -> None:
-    alone = {name: tables()[name] for name in ("clocks", "arrivals", "late_ranks", "link_expectations")}
+    alone = {name: tables()[name] for name in ("clocks", "arrivals", "late_ranks", "link_expectations", "trends")}
     alone["clocks"] = tables(clocks=[{"rank": 0, "reason": "alone"}])["clocks"]
     given = healthy() | alone
     outcomes = engine.evaluate(engine.load_rules([RULES]), given)
@@ -116,6 +116,11 @@ def test_a_healthy_trace_of_one_rank_of_many() -> None:
         "moe_drop": "unknown",
         "oom_despite_headroom": "clear",
     }
+
+
+def test_a_healthy_log_of_two_thousand_steps_shows_no_drift() -> None:
+    outcomes = engine.evaluate(engine.load_rules([RULES]), healthy())
+    assert {s.symptom: s.status for s in engine.symptoms(outcomes, healthy())}["drifting_throughput"] == "clear"
 
 
 def test_a_healthy_job_whose_ranks_were_compared() -> None:

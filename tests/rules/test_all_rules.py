@@ -11,7 +11,7 @@ import pytest
 from diagnose import engine, pipeline
 from diagnose.findings import Rule
 from diagnose.schema import UNIT_SUFFIXES, Tables
-from tests.rules import memory_rows
+from tests.rules import drift_rows, memory_rows
 from tests.rules.build import MIB, MS, RULES, call, outcome, spans, step, tables
 
 ALL = engine.load_rules([RULES])
@@ -85,6 +85,7 @@ def healthy() -> Tables:
             },
         ],
         **across_ranks(),
+        **drift_rows.healthy(),
         pairs=[{"from": a, "to": b, "busbw_bytes_per_s": 48e9} for a, b in (("a", "b"), ("a", "c"), ("b", "c"))],
         settings=[{"key": "CUDA_DEVICE_MAX_CONNECTIONS", "value": "1", "source": "env.txt"}],
     )

@@ -1,9 +1,9 @@
 """Lines that training frameworks print per step: how each is known, where its step stands, and what its pairs are.
 
 Patterns are RE2, searched anywhere in a line, because launchers print their own text in front. `pair` has two groups,
-key and value, and finds all pairs of `body`. Order matters: NeMo's lines look like Megatron's too.
-Sources: as in `diagnose.formulas.metrics`; Megatron-LM core 0.4 to 0.16, Megatron-DeepSpeed, Primus, DeepSpeed 0.5 to
-0.17, torchtitan 0.1 to 0.2, nanotron, NeMo 2, Composer 0.17, transformers 4 and 5, modded-nanogpt.
+key and value, and finds all pairs of `body`. Order matters: NeMo's lines look like Megatron's too. Sources: as in
+`diagnose.formulas.metrics`; Megatron-LM core 0.4 to 0.16, Megatron-DeepSpeed, Primus, DeepSpeed 0.5 to 0.17,
+torchtitan 0.1 to 0.2, nanotron, NeMo 2, Composer 0.17, transformers 4 and 5, modded-nanogpt.
 """
 
 from __future__ import annotations

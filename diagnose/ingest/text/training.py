@@ -2,11 +2,10 @@
 
 A line printed twice counts once. Where the step goes back, or a line says that training resumed, a new `segment`
 begins and both stay. Values are what the framework printed: Megatron's time is the mean over its log interval,
-DeepSpeed's rate that of one step, torchtitan's memory the most reserved since the line before, a progress bar's rate a
-moving average (kept as the step time only where nothing better is printed). Arguments printed at the start become
+DeepSpeed's rate that of one step, torchtitan's memory the most reserved since the line before, a progress bar's rate
+a moving average (kept as the step time only where nothing better is printed). Arguments printed at the start become
 settings under the keys of job.toml. A record of transformers has no step of its own: it takes the bar's, else it is
-counted, which `quality` says.
-Method: RE2 over whole columns (DuckDB), format by format; no loop over lines.
+counted, which `quality` says. Method: RE2 over whole columns (DuckDB), format by format; no loop over lines.
 """
 
 from __future__ import annotations
