@@ -9,7 +9,7 @@ from diagnose.report._memory_parts import MEMORY_PARTS, memory_part
 from diagnose.report._text import plotly as literal
 from diagnose.units import show
 
-_LEGEND = {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0, "xanchor": "left", "traceorder": "normal"}
+_LEGEND = {"orientation": "h", "yanchor": "bottom", "y": 1.1, "x": 0, "xanchor": "left", "traceorder": "normal"}
 
 
 def axis_unit(largest: float) -> tuple[int, str]:
@@ -41,7 +41,7 @@ def bars(places: Sequence[str], sizes: Mapping[str, Sequence[int]], capacity: in
             }
         )
     layout = _layout(barmode="stack", bargap=0.3)
-    layout["yaxis"] = {"autorange": "reversed", "automargin": True, "showgrid": False, "zeroline": False}
+    layout["yaxis"] = {"type": "category", "autorange": "reversed", "automargin": True, "showgrid": False}
     layout["xaxis"] = {"title": {"text": name}, "rangemode": "tozero"}
     if capacity:
         layout["shapes"] = [line(capacity / unit)]
@@ -112,7 +112,7 @@ def note(value: float, text: str) -> dict[str, Any]:
 
 def _layout(**more: Any) -> dict[str, Any]:
     fixed = {"showlegend": True, "legend": _LEGEND, "hoverlabel": {"align": "left", "namelength": -1}}
-    return {**fixed, "dragmode": False, "margin": {"l": 8, "r": 12, "t": 8, "b": 40}, **more}
+    return {**fixed, "dragmode": False, "margin": {"l": 8, "r": 12, "t": 48, "b": 40}, **more}
 
 
 def order(parts: Mapping[str, Any]) -> list[str]:

@@ -23,6 +23,14 @@ MEMORY_PARTS: dict[str, Part] = {
 """Part -> words and colour, in the order in which they are stacked."""
 
 
+SPACES: dict[str, Part] = {
+    "live": Part("live blocks", "in use", "#4a80c4"),
+    "largest_hole": Part("largest hole", "what the largest request can be that fits here", "#c0679b"),
+    "smaller_holes": Part("smaller holes", "free, in smaller pieces", "#c0679b", True),
+}
+"""What a segment consists of."""
+
+
 def memory_part(key: str) -> Part:
     """Words and colour of `key`; a part of a later version keeps its own name in grey."""
-    return MEMORY_PARTS.get(key) or Part(key, "a part that this version does not know", "#b3bbc8")
+    return MEMORY_PARTS.get(key) or SPACES.get(key) or Part(key, "a part that this version does not know", "#b3bbc8")

@@ -138,11 +138,12 @@ def _moments(moments: Rows) -> Grid:
 
 
 def _tracks(memory: pa.Table | None) -> list[tuple[tuple[Any, ...], Rows]]:
-    """Samples per (rank, device, source) with more than one of them, fullest first."""
+    """Samples per (rank, device, source) that change, fullest first."""
     found: dict[tuple[Any, ...], Rows] = {}
     for row in [] if memory is None else memory.to_pylist():
         found.setdefault((row["rank"], row["device"], row["source"]), []).append(row)
-    several = [(key, rows) for key, rows in found.items() if len(rows) > 1]
+    several = [(key, rows) for key, rows in found.items() if len({r["allocated_bytes"] for r in rows}) > 1 or
+               len({r["reserved_bytes"] for r in rows}) > 1]  # fmt: skip
     return sorted(several, key=lambda item: -max(r["allocated_bytes"] or r["reserved_bytes"] or 0 for r in item[1]))
 
 
@@ -191,8 +192,8 @@ def _holes(holes: Rows, moments: Rows) -> list[Block]:
     labels = [f"0x{h['segment']:x}" for h in shown]
     sizes = {
         "live": [h["live_bytes"] for h in shown],
-        "largest hole": [h["largest_hole_bytes"] for h in shown],
-        "smaller holes": [h["free_bytes"] - h["largest_hole_bytes"] for h in shown],
+        "largest_hole": [h["largest_hole_bytes"] for h in shown],
+        "smaller_holes": [h["free_bytes"] - h["largest_hole_bytes"] for h in shown],
     }
     spec = draw.bars(labels, sizes, None)
     if asked:
