@@ -55,6 +55,22 @@ class Peak(NamedTuple):
     reason: str
 
 
+class Part(NamedTuple):
+    """One row of the table for a planner: dense peaks, the best products measured on it, memory and links.
+
+    FLOP/s by dtype, bytes, one-way bytes/s per GPU; 0.0 where no source gives the figure.
+    """
+
+    name: str
+    peak_flop_per_s: Mapping[str, float]
+    mamf_flop_per_s: float
+    mamf_fp8_flop_per_s: float
+    memory_bytes: int
+    hbm_bytes_per_s: float
+    link_bytes_per_s: float
+    nic_bytes_per_s: float
+
+
 def find_gpu(device_name: str | None) -> Gpu | None:
     """The GPU with this device name (case and a leading "NVIDIA" do not matter); None for any other name.
 
@@ -94,6 +110,30 @@ def peak(device_name: str | None, dtype: str | None) -> Peak:
     return Peak(rate, f"{gpu.name}, {dtype} dense {rate / 1e12:g} TFLOP/s: {gpu.source}", "")
 
 
+def part(row_name: str) -> Part:
+    """The row of that name. Raises KeyError for any other name.
+
+    >>> part("B200-SXM-180GB").hbm_bytes_per_s
+    7700000000000.0
+    """
+    row = {each["gpu"]: each for each in _table()}[row_name]
+
+    def figure(column: str, unit: float) -> float:
+        return float(row[column] or 0) * unit
+
+    return Part(
+        row_name,
+        _peaks(row),
+        figure("mamf_bf16_tflops", 1e12),
+        figure("mamf_fp8_tflops", 1e12),
+        int(figure("mem_gb", 2**30)),
+        figure("hbm_tb_s", 1e12),
+        figure("scaleup_uni_gb_s", 1e9),
+        figure("typical_nic_gbps_per_gpu", 1e9 / 8),
+    )
+
+
+@cache
 def _table() -> list[dict[str, str]]:
     text = files("diagnose.formulas").joinpath("gpus.csv").read_text("utf-8")
     return list(csv.DictReader(text.splitlines()))
@@ -108,16 +148,19 @@ def _rows_by_alias() -> dict[str, dict[str, str]]:
 def _by_alias() -> dict[str, Gpu]:
     found: dict[str, Gpu] = {}
     for row in _table():
-        peaks = {
-            dtype: float(row[f"{column}_dense_tflops"]) * 1e12
-            for dtype, column in _COLUMN_OF_DTYPE.items()
-            if row[f"{column}_dense_tflops"]
-        }
-        gpu = Gpu(row["gpu"], row["vendor"], peaks, row["peak_source"])
+        gpu = Gpu(row["gpu"], row["vendor"], _peaks(row), row["peak_source"])
         for alias in filter(None, row["aliases"].split(";")):
             assert _normal(alias) not in found, f"two GPUs are called {alias}"
             found[_normal(alias)] = gpu
     return found
+
+
+def _peaks(row: Mapping[str, str]) -> dict[str, float]:
+    return {
+        dtype: float(row[f"{column}_dense_tflops"]) * 1e12
+        for dtype, column in _COLUMN_OF_DTYPE.items()
+        if row[f"{column}_dense_tflops"]
+    }
 
 
 def _normal(name: str) -> str:

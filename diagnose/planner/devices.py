@@ -1,10 +1,10 @@
 """What a device can do for a plan: achieved rates, memory, links. Not what its data sheet promises.
 
-Columns: dense 16-bit and 8-bit tensor peak, best matrix multiplication found on the device (MAMF: the maximum
-achievable matmul FLOP/s over shapes, stas00/ml-engineering compute/accelerator), memory and its bandwidth, one-way
-scale-up bandwidth per GPU, size of the fast domain, usual NIC per GPU, streaming multiprocessors, the vector
-(non-tensor) fp32 peak that misaligned matrices fall back to (vendor data sheets), and the usable ring bandwidth
-(NCCL src/graph/tuning.cc: NVLink 20, 20.6 and 40.1 GB/s a link from Ampere, Hopper and Blackwell).
+Dense peaks, the best matrix multiplication found on the device (MAMF: the maximum achievable matmul FLOP/s over shapes,
+stas00/ml-engineering compute/accelerator), memory, its bandwidth, links and NICs are those of `formulas/gpus.csv`, with
+their sources. Here stand the size of the fast domain, the streaming multiprocessors, and the usable ring bandwidth
+(NCCL src/graph/tuning.cc: NVLink 20, 20.6 and 40.1 GB/s a link from Ampere, Hopper and Blackwell). Misaligned matrices
+fall back to the fp32 peak of the vector units.
 The 500 W H100 with 96 GB runs at (500 / 700)^(1/3) of the measured clock: dynamic power goes with its cube.
 A rate that was not measured is taken as MAMF_SHARE of the peak, the median of the measured parts.
 """
@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
+
+from diagnose.formulas import gpus
 
 MAMF_SHARE = 0.76
 """Median of MAMF / peak over the parts measured in stas00/ml-engineering (16-bit and 8-bit)."""
 
 CAPPED_CLOCK_RATIO = {"H100-96GB": 0.894}
 """(500 W / 700 W)^(1/3): dynamic power goes with the cube of the clock."""
-GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,33 +56,56 @@ class Device:
         return self.mamf_fp8_flop_per_s if bits <= 8 and self.peak_fp8_flop_per_s else self.mamf_flop_per_s
 
 
-_T, _G = 1e12, 1e9
-# name: generation, bf16, fp8, mamf bf16, mamf fp8, GiB, HBM TB/s, link GB/s, domain, NIC Gb/s, SMs, fp32 TF, ring GB/s
-_ROWS: dict[str, tuple[float, ...]] = {
-    "V100-16GB": (70, 125, 0, 0, 0, 16, 0.9, 150, 8, 100, 80, 15.7, 120),
-    "V100-32GB": (70, 125, 0, 0, 0, 32, 0.9, 150, 8, 100, 80, 15.7, 120),
-    "A100-40GB": (80, 312, 0, 271.2, 0, 40, 1.555, 300, 8, 200, 108, 19.5, 240),
-    "A100-80GB": (80, 312, 0, 271.2, 0, 80, 2.039, 300, 8, 200, 108, 19.5, 240),
-    "A100-PCIE": (80, 312, 0, 252.9, 0, 80, 1.935, 31, 1, 100, 108, 19.5, 24),
-    "A800-80GB": (80, 312, 0, 271.2, 0, 80, 2.039, 200, 8, 200, 108, 19.5, 160),
-    "H100-80GB": (90, 989, 1979, 794.5, 1402.6, 80, 3.35, 450, 8, 400, 132, 67, 371),
-    "H100-96GB": (90, 989, 1979, 710, 1254, 96, 2.4, 450, 8, 400, 132, 67, 371),
-    "H100-PCIE": (90, 756, 1513, 0, 0, 80, 2.0, 63, 1, 200, 114, 51, 48),
-    "H800-80GB": (90, 989, 1979, 794.5, 1402.6, 80, 3.35, 200, 8, 400, 132, 67, 165),
-    "H20-96GB": (90, 148, 296, 0, 0, 96, 4.0, 450, 8, 400, 78, 44, 371),
-    "H200-141GB": (90, 989, 1979, 794.5, 1453.4, 141, 4.8, 450, 8, 400, 132, 67, 371),
-    "GH200-96GB": (90, 989, 1979, 828.6, 1535, 96, 4.0, 450, 1, 400, 132, 67, 371),
-    "B200-180GB": (100, 2250, 4500, 1745, 3432.5, 180, 8.0, 900, 8, 400, 148, 80, 722),
-    "B300-288GB": (103, 2250, 4500, 1769, 3353.3, 288, 8.0, 900, 8, 800, 148, 80, 722),
-    "GB200-186GB": (100, 2500, 5000, 1822, 3615.6, 186, 8.0, 900, 72, 400, 148, 80, 722),
-    "GB300-288GB": (103, 2500, 5000, 0, 0, 288, 8.0, 900, 72, 800, 148, 80, 722),
-    "L40S-48GB": (89, 362, 733, 0, 0, 48, 0.864, 31, 1, 100, 142, 91, 24),
-    "A10-24GB": (86, 125, 0, 0, 0, 24, 0.6, 31, 1, 50, 72, 31, 24),
-    "RTX4090-24GB": (89, 165, 330, 0, 0, 24, 1.008, 31, 1, 50, 128, 83, 24),
-    "MI250X-128GB": (0, 383, 0, 0, 0, 128, 3.28, 350, 8, 200, 220, 48, 250),
-    "MI300X-192GB": (0, 1307, 2615, 668.4, 0, 192, 5.3, 448, 8, 400, 304, 163, 313),
-    "MI325X-256GB": (0, 1307, 2615, 784.9, 0, 256, 6.0, 448, 8, 400, 304, 163, 313),
-    "MI355X-288GB": (0, 2500, 5000, 1565, 0, 288, 8.0, 535, 8, 400, 256, 157, 375),
+class _Own(NamedTuple):
+    """What the planner knows of a part beyond its row in `formulas/gpus.csv`."""
+
+    row: str
+    generation: int
+    fast_domain: int
+    sms: int
+    ring_gb_per_s: float
+    same_chip: str = ""
+    """Row whose measured products hold for this part, too: the same chip under another name."""
+    vector_flop_per_s: float = 0.0
+    """Where the row has no fp32 peak."""
+    nic_bytes_per_s: float = 0.0
+
+
+_G = 1e9
+# name: row of gpus.csv, generation, fast domain, SMs, ring GB/s, further facts
+_ROWS: dict[str, _Own] = {
+    "V100-16GB": _Own("V100-SXM2-16GB", 70, 8, 80, 120),
+    "V100-32GB": _Own("V100-SXM2-32GB", 70, 8, 80, 120),
+    "A100-40GB": _Own("A100-SXM4-40GB", 80, 8, 108, 240),
+    "A100-80GB": _Own("A100-SXM4-80GB", 80, 8, 108, 240),
+    "A100-PCIE": _Own("A100-PCIe-80GB", 80, 1, 108, 24),
+    "A800-80GB": _Own("A800-SXM-80GB", 80, 8, 108, 160, same_chip="A100-SXM4-80GB"),
+    "H100-80GB": _Own("H100-SXM5-80GB", 90, 8, 132, 371),
+    "H100-96GB": _Own(
+        "H100-SXM-96GB-HBM2e-500W (Meta Grand Teton)",
+        90,
+        8,
+        132,
+        371,
+        same_chip="H100-SXM5-80GB",
+        vector_flop_per_s=67e12,
+    ),
+    "H100-PCIE": _Own("H100-PCIe-80GB", 90, 1, 114, 48),
+    "H800-80GB": _Own("H800-SXM-80GB", 90, 8, 132, 165, same_chip="H100-SXM5-80GB"),
+    "H20-96GB": _Own("H20-96GB", 90, 8, 78, 371),
+    "H200-141GB": _Own("H200-SXM-141GB", 90, 8, 132, 371),
+    "GH200-96GB": _Own("GH200-96GB", 90, 1, 132, 371),
+    "B200-180GB": _Own("B200-SXM-180GB", 100, 8, 148, 722),
+    "B300-288GB": _Own("B300-SXM-288GB", 103, 8, 148, 722),
+    "GB200-186GB": _Own("GB200-186GB", 100, 72, 148, 722),
+    "GB300-288GB": _Own("GB300-288GB", 103, 72, 148, 722),
+    "L40S-48GB": _Own("L40S-48GB", 89, 1, 142, 24),
+    "A10-24GB": _Own("A10-24GB", 86, 1, 72, 24),
+    "RTX4090-24GB": _Own("RTX4090-24GB", 89, 1, 128, 24, nic_bytes_per_s=6.25e9),
+    "MI250X-128GB": _Own("MI250X-128GB", 0, 8, 220, 250, vector_flop_per_s=48e12),
+    "MI300X-192GB": _Own("MI300X-192GB", 0, 8, 304, 313),
+    "MI325X-256GB": _Own("MI325X-256GB", 0, 8, 304, 313),
+    "MI355X-288GB": _Own("MI355X-288GB", 0, 8, 256, 375),
 }
 
 
@@ -112,21 +137,26 @@ def _families() -> list[str]:
     return sorted({part.split("-")[0] for part in _ROWS}, key=len, reverse=True)
 
 
-def _device(part: str) -> Device:
-    generation, peak, fp8, mamf, mamf8, gib, hbm, link, domain, nic, sms, vector, ring = _ROWS[part]
+def _device(name: str) -> Device:
+    own = _ROWS[name]
+    sheet = gpus.part(own.row)
+    measured = gpus.part(own.same_chip) if own.same_chip else sheet
+    peaks, clock = sheet.peak_flop_per_s, CAPPED_CLOCK_RATIO.get(name, 1.0)
+    peak = peaks.get("bfloat16") or peaks["float16"]  # Volta has no bf16
+    fp8 = peaks.get("float8", 0.0)
     return Device(
-        name=part,
-        generation=int(generation),
-        peak_flop_per_s=peak * _T,
-        peak_fp8_flop_per_s=fp8 * _T,
-        mamf_flop_per_s=(mamf or MAMF_SHARE * peak) * _T,
-        mamf_fp8_flop_per_s=(mamf8 or MAMF_SHARE * fp8) * _T,
-        memory_bytes=int(gib * GIB),
-        hbm_bytes_per_s=hbm * _T,
-        link_bytes_per_s=link * _G,
-        fast_domain=int(domain),
-        nic_bytes_per_s=nic * _G / 8,
-        sms=int(sms),
-        vector_flop_per_s=vector * _T,
-        ring_bytes_per_s=ring * _G,
+        name=name,
+        generation=own.generation,
+        peak_flop_per_s=peak,
+        peak_fp8_flop_per_s=fp8,
+        mamf_flop_per_s=measured.mamf_flop_per_s * clock or MAMF_SHARE * peak,
+        mamf_fp8_flop_per_s=measured.mamf_fp8_flop_per_s * clock or MAMF_SHARE * fp8,
+        memory_bytes=sheet.memory_bytes,
+        hbm_bytes_per_s=sheet.hbm_bytes_per_s,
+        link_bytes_per_s=sheet.link_bytes_per_s,
+        fast_domain=own.fast_domain,
+        nic_bytes_per_s=own.nic_bytes_per_s or sheet.nic_bytes_per_s,
+        sms=own.sms,
+        vector_flop_per_s=own.vector_flop_per_s or peaks["float32"],
+        ring_bytes_per_s=own.ring_gb_per_s * _G,
     )
