@@ -67,6 +67,18 @@ def test_c01_the_message_alone_and_both_together(edit: Edit, tmp_path: Path) -> 
     assert len(ask.rows(both, "memory_moments", moment="oom")) == 1
 
 
+def test_c01_with_the_trace_of_the_same_rank(tmp_path: Path) -> None:
+    (tmp_path / "rank0_trace.json").write_bytes((ask.CASES / "B02" / "trace.json").read_bytes())
+    (tmp_path / "rank0_snapshot.pickle").write_bytes((ask.CASES / "C01" / "snapshot.pickle").read_bytes())
+    log("C01", "oom.log", tmp_path, lambda text: f"[rank0]: {text}")
+    diagnosis = ask.run(tmp_path)
+    row = moment(diagnosis, "oom")
+    assert (row["rank"], row["source"], row["capacity_bytes"]) == (0, "snapshot, message", 8 * GIB)
+    assert ask.finding(diagnosis, "fragmentation").ranks == (0,)
+    assert {f["run"] for f in ask.rows(diagnosis, "files")} == {0}
+    parts_sum_to(diagnosis, "oom", 8 * GIB - 100 * MIB)
+
+
 @each_log
 def test_c02_full_although_the_hint_says_otherwise(edit: Edit, tmp_path: Path) -> None:
     diagnosis = ask.run(log("C02", "oom.log", tmp_path, edit))

@@ -81,10 +81,11 @@ def join(rows: list[Row], messages: list[Row]) -> list[Row]:
         added = ("capacity_bytes", "process_bytes", "other_bytes", "other_process", "other_largest_bytes",
                  "limit_bytes", "device_free_bytes")  # fmt: skip
         match |= {name: message[name] for name in added if match.get(name) is None and message.get(name) is not None}
+        match["capacity_bytes"] = message.get("capacity_bytes") or match.get("capacity_bytes")  # said about this device
         match["source"] = f"{match['source']}, message"
         for row in rows:
-            if (row["rank"], row["device"]) == (match["rank"], match["device"]) and row.get("capacity_bytes") is None:
-                row["capacity_bytes"] = message.get("capacity_bytes")
+            if (row["rank"], row["device"]) == (match["rank"], match["device"]):
+                row["capacity_bytes"] = match["capacity_bytes"]
     return [*rows, *rest]
 
 
