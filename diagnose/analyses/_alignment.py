@@ -90,16 +90,22 @@ def _candidates(calls: Calls, reference: Calls) -> Iterator[int]:
 def _nearest(calls: Calls, reference: Calls, offset: int) -> tuple[Ints, Ints]:
     """Place of each call in the reference under one offset, one to one, and how far the ends are apart."""
     moved = calls.end - offset
-    after = np.clip(np.searchsorted(reference.end, moved), 0, len(reference.end) - 1)
+    first = min(int(moved.min()), int(reference.end.min()))
+    width = max(int(moved.max()), int(reference.end.max())) - first + 1
+    # Calls of other kinds may end in between, on other streams: every kind is searched by itself.
+    known = reference.token * width + reference.end - first
+    order = np.argsort(known, kind="stable")
+    known, wanted = known[order], calls.token * width + moved - first
+    after = np.clip(np.searchsorted(known, wanted), 0, len(known) - 1)
     before = np.maximum(after - 1, 0)
-    closer = np.abs(reference.end[before] - moved) <= np.abs(reference.end[after] - moved)
-    place = np.where(closer, before, after)
+    closer = np.abs(known[before] - wanted) <= np.abs(known[after] - wanted)
+    place = order[np.where(closer, before, after)]
     away = moved - reference.end[place]
     shorter = np.minimum(calls.end - calls.start, (reference.end - reference.start)[place])
     fits = (calls.token == reference.token[place]) & (np.abs(away) <= np.maximum(END_SPREAD_NS, shorter))
-    order = np.lexsort((np.abs(away), place, ~fits))
-    first = np.ones(len(order), bool)
-    first[1:] = place[order][1:] != place[order][:-1]
-    kept = np.zeros(len(order), bool)
-    kept[order[first]] = True
+    ranked = np.lexsort((np.abs(away), place, ~fits))
+    nearest = np.ones(len(ranked), bool)
+    nearest[1:] = place[ranked][1:] != place[ranked][:-1]
+    kept = np.zeros(len(ranked), bool)
+    kept[ranked[nearest]] = True
     return np.where(fits & kept, place, -1), away

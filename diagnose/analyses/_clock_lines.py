@@ -44,7 +44,7 @@ def fit(rank: Ints, end: Ints, match: Ints, length: Ints, loose: Flags) -> Lines
     """Lines from the rows of matched calls (`match`: one number per call; `loose`: ends differ by up to a transfer)."""
     if not len(rank):
         none = np.zeros(0, np.int64)
-        return Lines(none, none, none * 1.0, none * 1.0, none > 0, none, none, 0, 0)
+        return Lines(none, none, np.zeros(0), np.zeros(0), none > 0, none, none, 0, 0)
     kept = _thinned(rank, end, match)
     rank, end, match, length, loose = rank[kept], end[kept], match[kept], length[kept], loose[kept]
     calls = runs(match, rank)
@@ -63,8 +63,8 @@ def fit(rank: Ints, end: Ints, match: Ints, length: Ints, loose: Flags) -> Lines
     steep = enough & (np.abs(slope) * np.ptp(since) > _CLEARLY * left)
     # One clock of a group that drifts moves the mean of all: then every line of it has a slope, however small.
     drifting = _any(steep, group[heads]) & _every(enough, group[heads])
-    level: Floats = np.where(drifting, offset, _quantile(away, member, 0.5)).astype(np.float64)
-    rise: Floats = np.where(drifting, slope, 0.0).astype(np.float64)
+    level = _chosen(drifting, offset, _quantile(away, member, 0.5))
+    rise = _chosen(drifting, slope, np.zeros(len(slope)))
     rest = np.abs(away - level[member.of_row] - rise[member.of_row] * moment)
     spread = _quantile(rest, member, _OUTER_RATIO)
     # Two ends never tell how far ends may lie apart: then the shortest duration bounds it, as nobody leaves early.
@@ -81,6 +81,10 @@ def fit(rank: Ints, end: Ints, match: Ints, length: Ints, loose: Flags) -> Lines
         origin + int(middle),
         int(np.ptp(since)),
     )
+
+
+def _chosen(first: Flags, one: Floats, other: Floats) -> Floats:
+    return np.asarray(np.where(first, one, other), np.float64)
 
 
 def _thinned(rank: Ints, end: Ints, match: Ints) -> Ints:

@@ -245,11 +245,12 @@ def _by_pair(rows: Rows, found: _Found, calls: pa.Table, ranks: Ints) -> None:
     source = np.where(sends, rows.rank, place)[left]
     target = np.where(sends, place, rows.rank)[left]
     instance = np.full(len(rows.op), -1, np.int64)
+    size = _dense_pair(rows.size)
     pairs = runs(source * len(ranks) + target, rows.end[left])
     for begin, count in zip(pairs.first.tolist(), pairs.size_of.tolist(), strict=True):
         both = left[pairs.order[begin : begin + count]]
         sent, received = both[sends[both]], both[receives[both]]
-        spoken = [Calls(rows.start[p], rows.end[p], rows.size[p]) for p in (received, sent)]
+        spoken = [Calls(rows.start[p], rows.end[p], size[p]) for p in (received, sent)]
         at = align(*spoken).place
         instance[sent] = begin + np.arange(len(sent))
         instance[received] = np.where(at >= 0, begin + at, -1)
