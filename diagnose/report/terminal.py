@@ -15,8 +15,7 @@ from rich.text import Text
 from diagnose.findings import SYMPTOMS, Diagnosis, Symptom
 from diagnose.report._parts import part
 from diagnose.report._text import clean, shorten
-from diagnose.report._verdict import loss, measured, needed, verdict
-from diagnose.units import show
+from diagnose.report._verdict import cost, loss, measured, needed, verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,7 +72,7 @@ def _symptoms(diagnosis: Diagnosis, width: int, most_lines: int) -> list[Text]:
     room = width - LABEL_COLUMNS - longest - 2
     for symptom in diagnosis.symptoms:
         question = SYMPTOMS.get(symptom.symptom, symptom.symptom)
-        answers = _wrapped(_answer(symptom), room, most_lines) if room >= 20 else []
+        answers = _wrapped(_answer(diagnosis, symptom), room, most_lines) if room >= 20 else []
         head = Text(f"{symptom.status:<{LABEL_COLUMNS}}", style=_TONES.get(symptom.status, ""))
         head.append(_cut(question, width - LABEL_COLUMNS), style="not bold default")
         if answers and answers[0].plain:
@@ -83,13 +82,8 @@ def _symptoms(diagnosis: Diagnosis, width: int, most_lines: int) -> list[Text]:
     return lines
 
 
-def _answer(symptom: Symptom) -> str:
-    if symptom.status == "found" and symptom.lost_ns:
-        ratio = f" ({show('_ratio', symptom.lost_ratio)})" if symptom.lost_ratio is not None else ""
-        return f"up to {show('lost_ns', symptom.lost_ns)} a step{ratio}"
-    if symptom.status == "found" and symptom.lost_bytes:
-        return f"up to {show('lost_bytes', symptom.lost_bytes)}"
-    return "" if symptom.status == "clear" else needed(symptom)
+def _answer(diagnosis: Diagnosis, symptom: Symptom) -> str:
+    return "" if symptom.status == "clear" else cost(diagnosis, symptom) or needed(symptom)
 
 
 def _quality(diagnosis: Diagnosis) -> str:

@@ -10,7 +10,7 @@ from diagnose.findings import SYMPTOMS, Diagnosis, Symptom
 from diagnose.report._blocks import Block, Cards, Facts, Headline, Section, Strip, Tag
 from diagnose.report._parts import part
 from diagnose.report._text import clean, first_sentences
-from diagnose.report._verdict import measured, needed, share, verdict
+from diagnose.report._verdict import cost, measured, needed, share, verdict
 from diagnose.units import UNKNOWN, ranges, show
 
 ORDER = 10
@@ -31,7 +31,7 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section:
     blocks: list[Block] = [headline]
     if strip := _strip(diagnosis):
         blocks.append(strip)
-    blocks += [Facts(_job(diagnosis)), Cards("Five symptoms", [_card(s) for s in diagnosis.symptoms])]
+    blocks += [Facts(_job(diagnosis)), Cards("Five symptoms", [_card(diagnosis, s) for s in diagnosis.symptoms])]
     if diagnosis.questions:
         blocks.append(Cards("Is a dimension wrong?", [_question(q) for q in diagnosis.questions]))
     return Section("verdict", "Verdict", blocks)
@@ -77,17 +77,11 @@ def _trust(diagnosis: Diagnosis) -> str:
     return f"{files}, {kinds} remark{'s' * (kinds != 1)}" if kinds else files
 
 
-def _card(symptom: Symptom) -> tuple[Tag, str, str, str]:
-    cost = ""
-    if symptom.status == "found" and symptom.lost_ns:
-        ratio = f" ({show('_ratio', symptom.lost_ratio)})" if symptom.lost_ratio is not None else ""
-        cost = f"up to {show('lost_ns', symptom.lost_ns)} a step{ratio}"
-    elif symptom.status == "found" and symptom.lost_bytes:
-        cost = f"up to {show('lost_bytes', symptom.lost_bytes)}"
+def _card(diagnosis: Diagnosis, symptom: Symptom) -> tuple[Tag, str, str, str]:
     return (
         Tag(symptom.status, symptom.status),
         SYMPTOMS.get(symptom.symptom, symptom.symptom),
-        cost,
+        cost(diagnosis, symptom),
         needed(symptom),
     )
 

@@ -108,7 +108,7 @@ def test_no_gpu_hours_where_the_size_of_the_job_is_unknown() -> None:
 def test_verdict_without_findings(statuses: str, tone: str, words_: str) -> None:
     names = {"c": "clear", "u": "unknown"}
     symptoms = [
-        Symptom(s.symptom, names[c], None, None, None, "collect X" if c == "u" else "")
+        Symptom(s.symptom, names[c], None, None, None, "not seen; needed: collect X" if c == "u" else "")
         for s, c in zip(example().symptoms, statuses, strict=True)
     ]
     headline = _block(verdict.section(_with(findings=[], symptoms=symptoms), {}), Headline)
@@ -282,4 +282,4 @@ def test_a_rank_without_evidence_is_never_a_number() -> None:
 def test_unknown_symptoms_say_only_what_to_collect() -> None:
     symptom = Symptom("moe_drop", "unknown", None, None, None, "nothing settles it; needed: a router log")
     assert needed(symptom) == "needs a router log"
-    assert needed(dataclasses.replace(symptom, reason="a router log")) == "needs a router log"
+    assert needed(dataclasses.replace(symptom, reason="kernels of unknown kind")) == "kernels of unknown kind"

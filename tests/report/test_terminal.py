@@ -89,7 +89,14 @@ def test_narrow_windows_do_not_wrap(width: int) -> None:
 
 def test_nothing_found_says_what_is_healthy_and_what_to_collect() -> None:
     symptoms = [
-        Symptom(s.symptom, "clear" if i < 2 else "unknown", None, None, None, "" if i < 2 else "traces of all ranks")
+        Symptom(
+            s.symptom,
+            "clear" if i < 2 else "unknown",
+            None,
+            None,
+            None,
+            "" if i < 2 else "not seen; needed: traces of all ranks",
+        )
         for i, s in enumerate(example().symptoms)
     ]
     text = _printed(dataclasses.replace(example(), findings=[], symptoms=symptoms))
@@ -113,3 +120,26 @@ def test_verbose_lists_findings_and_skipped_rules() -> None:
 
     assert "[pageable-copy]: about 700 us (1.2 %)" in text
     assert "skipped late-rank: needs traces of all ranks of a group; 2 of 64 were given" in text
+
+
+def test_a_reason_that_names_no_file_is_not_shown_as_one() -> None:
+    symptoms = [
+        dataclasses.replace(s, status="unknown", lost_ns=None, lost_bytes=None, reason="nothing ran")
+        for s in example().symptoms
+    ]
+    text = _printed(dataclasses.replace(example(), findings=[], symptoms=symptoms))
+
+    assert "needs nothing ran" not in text and "Collect" not in text
+
+
+def test_a_loss_without_steps_is_of_the_recording() -> None:
+    without = dataclasses.replace(example(), step_time={**example().step_time, "parts": []})
+
+    assert "up to 11.8 ms in all (20.0 %)" in " ".join(_printed(without).split())
+
+
+def test_recordings_of_unknown_rank_are_not_called_ranks() -> None:
+    rows = [{"rank": rank, "part": "compute", "dur_ns": 1} for rank in (-1, -2, -3)]
+    unknown = dataclasses.replace(example(), step_time={**example().step_time, "per_rank": rows})
+
+    assert "3 recordings)" in " ".join(_printed(unknown).split())
