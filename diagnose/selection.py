@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from diagnose.errors import UsageError
 from diagnose.schema import INGESTED, Tables
+from diagnose.units import ranges
 
 
 class Selection(NamedTuple):
@@ -22,6 +23,9 @@ EVERYTHING = Selection()
 
 ANOTHER_UNIT = 300
 """Typical kernels of two ranks of one job never differ by this factor; nanoseconds for microseconds give 1,000."""
+
+MOST_RANKS = 1 << 20
+"""Above the size of any job; a larger number is a slip of the hand."""
 
 _WITHOUT_RANK = ("files", "quality", "settings")
 """Kept whole: they describe the inputs, not the selected part."""
@@ -38,6 +42,8 @@ def _ranks(text: str) -> frozenset[int]:
         low, _, high = part.strip().partition("-")
         if not low.isdecimal() or (high and not high.isdecimal()) or int(high or low) < int(low):
             raise UsageError(f"--ranks {text}: expected numbers and ranges such as 0,4-7")
+        if int(high or low) >= MOST_RANKS:
+            raise UsageError(f"--ranks {text}: no job has rank {high or low}; expected ranges such as 0,4-7")
         found.update(range(int(low), int(high or low) + 1))
     return frozenset(found)
 
@@ -129,9 +135,18 @@ def _add(quality: pa.Table, row: dict[str, object]) -> pa.Table:
 
 
 def of_ranks(tables: Tables, selected: Selection) -> Tables:
-    """`tables` with only the rows of the selected ranks."""
+    """`tables` with only the rows of the selected ranks. UsageError where the inputs hold none of them."""
     if selected.ranks is None:
         return dict(tables)
+    seen = {r for r in tables["files"]["rank"].to_pylist() if r is not None}
+    for name, table in tables.items():
+        if "rank" in table.column_names and name not in _WITHOUT_RANK:
+            seen |= {r for r in pc.unique(table["rank"]).to_pylist() if r is not None}
+    if seen and not seen & selected.ranks:
+        known = ranges([r for r in seen if r >= 0])
+        there = f"rank {known}" if known else "only files whose rank is unknown"
+        asked = ranges(sorted(selected.ranks))
+        raise UsageError(f"--ranks {asked}: not in these inputs, which hold {there}; leave it out")
     wanted = pa.array(sorted(selected.ranks), pa.int32())
     return {
         name: table.filter(pc.is_in(table["rank"], wanted))
@@ -145,9 +160,14 @@ def of_steps(name: str, table: pa.Table, selected: Selection) -> pa.Table:
     """A derived table with only the rows of the selected steps.
 
     Only `steps` and `kernels` are cut: everything after them is computed from what they hold, so the window
-    becomes the selected part and parts still sum.
+    becomes the selected part and parts still sum. UsageError where no step has such a number.
     """
     if selected.steps is None or name not in ("steps", "kernels"):
         return table
     low, high = selected.steps
-    return table.filter(pc.and_(pc.greater_equal(table["step"], low), pc.less_equal(table["step"], high)))
+    kept = table.filter(pc.and_(pc.greater_equal(table["step"], low), pc.less_equal(table["step"], high)))
+    if name == "steps" and not kept.num_rows:
+        known = pc.unique(table["step"]).to_pylist()
+        there = f"steps {ranges(known)}" if known else "no marked step"
+        raise UsageError(f"--steps {low}:{high}: not in these inputs, which hold {there}; leave it out")
+    return kept

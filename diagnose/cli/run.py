@@ -56,6 +56,7 @@ def command(  # noqa: PLR0913, PLR0917  (one parameter per option)
     from diagnose.cli import _outputs, _progress
 
     chosen = selection.parse(ranks, steps)
+    _check_outputs(json, html)
     with _progress.reading(quiet) as progress:
         diagnosis = pipeline.run(
             paths,
@@ -74,6 +75,13 @@ def command(  # noqa: PLR0913, PLR0917  (one parameter per option)
     if not quiet:
         _outputs.summary(diagnosis, written, to_stderr=json == "-", verbose=verbose)
     raise typer.Exit(_exit_code(diagnosis, fail_on, strict))
+
+
+def _check_outputs(json: str | None, html: Path | None) -> None:
+    if html is not None and str(html) == "-":
+        raise UsageError("--html -: the page goes to a file; expected its name")
+    if json is not None and html is not None and Path(json).absolute() == html.absolute():
+        raise UsageError(f"--json and --html both name {json}; give each a file of its own")
 
 
 def _overrides(pairs: list[str]) -> dict[str, str]:

@@ -80,7 +80,11 @@ def _walk(folder: str) -> Iterator[str]:
     """Files under a folder in natural order; links are followed, but no folder is entered twice."""
     entered: set[tuple[int, int]] = set()
     for here, folders, files in os.walk(folder, followlinks=True):
-        status = Path(here).stat()
+        try:
+            status = Path(here).stat()
+        except OSError:  # a folder that may be listed but not looked into, or that has just gone
+            folders.clear()
+            continue
         if (status.st_dev, status.st_ino) in entered or {"report.html", "diagnosis.json"} <= set(files):
             folders.clear()
             continue
@@ -143,4 +147,5 @@ def _size(path: str) -> int:
 
 
 def _problem(error: InputError) -> dict[str, Any]:
-    return {"problem": "unusable", "path": error.path, "count": 1, "byte_offset": None, "detail": str(error)}
+    detail = str(error).removeprefix(f"{error.path}: ")  # whoever shows the row shows its path, too
+    return {"problem": "unusable", "path": error.path, "count": 1, "byte_offset": None, "detail": detail}

@@ -53,10 +53,22 @@ def pieces_of(path: str, offset: int = 0, size: int | None = None) -> Iterator[b
             file.seek(offset)
         left = size if size is not None else 1 << 62
         want = _FIRST_READ_BYTES
-        while left and (piece := file.read(min(want, left))):
+        while left and (piece := _read(file, min(want, left), path)):
             left -= len(piece)
             yield piece
             want = READ_BYTES
+
+
+def _read(file: Any, count: int, path: str) -> Any:
+    try:
+        return file.read(count)
+    except OSError as error:
+        raise InputError(
+            shown(path),
+            f"a read error ({error.strerror or error})",
+            "a readable file",
+            "check the disk, or copy it again",
+        ) from error
 
 
 def file_system(uri: str) -> tuple[Any, str]:

@@ -94,7 +94,7 @@ def test_an_object_store_through_arrow(tmp_path: Path) -> None:
 def test_an_unusable_address_is_one_line(address: str) -> None:
     sources, unusable = expand([address])
     assert sources == [] and len(unusable) == 1
-    assert "\n" not in unusable[0]["detail"] and unusable[0]["detail"].startswith(address)
+    assert "\n" not in unusable[0]["detail"] and unusable[0]["detail"].startswith("found ")
 
 
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8", "POSIX"])
@@ -113,3 +113,24 @@ def test_names_of_any_script_in_any_locale(tmp_path: Path, locale: str) -> None:
     command = [sys.executable, "-c", code, str(tmp_path)]
     shown = subprocess.run(command, env=environment, check=True, capture_output=True).stdout.decode()
     assert sorted(shown.split("|")) == ["<b>rank1&.json", "rank0 (копия).json", "rank2 ��.json"]
+
+
+def test_a_row_does_not_repeat_the_path_that_stands_beside_it(tmp_path: Path) -> None:
+    _, rows = expand([str(tmp_path / "absent")])
+    assert rows[0]["path"] == str(tmp_path / "absent")
+    assert rows[0]["detail"].startswith("found nothing there; expected ")
+
+
+def test_a_folder_that_cannot_be_entered_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    (tmp_path / "a.json").write_text("{}")
+    ask = Path.stat
+
+    def refuse(self: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if self == closed:
+            raise PermissionError(13, "Permission denied")
+        return ask(self, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    assert [s.name for s in expand([str(tmp_path)])[0]] == ["a.json"]
