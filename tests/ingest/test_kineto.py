@@ -265,3 +265,19 @@ def test_phases_that_are_not_read_are_counted() -> None:
     tables = read(trace(event(), {**event(), "ph": "B"}, {**event(), "ph": "E"}, {"name": "no phase", "ts": 1}))
     assert rows(tables["files"], "events_count", "status") == [(1, "partial")]
     assert problems(tables) == {"unknown_category": 2, "damaged_event": 1}
+
+
+def test_damage_costs_no_more_than_the_text_it_lies_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    decode = json.JSONDecoder.raw_decode
+
+    def measured(self: json.JSONDecoder, s: str, idx: int = 0) -> tuple[object, int]:
+        given.append(len(s))
+        return decode(self, s, idx)
+
+    events = [json.dumps(event(name=f"op{i}")) for i in range(4000)]
+    events[10:3000:10] = ['{"ph": "X" "cat"]: }'] * 299
+    monkeypatch.setattr(json.JSONDecoder, "raw_decode", measured)
+    tables = read('{"traceEvents": [' + ", ".join(events) + "]}")
+    assert tables["events"].num_rows == 4000 - 299
+    assert sum(given) < 299 * 40_000, "each error counts the lines of all the text that it is given"

@@ -24,6 +24,7 @@ _BETWEEN = re.compile(r"[\s,]*")
 _ANOTHER_EVENT = re.compile(r'[^\s:\[{(]\s*(\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args)"\s*:)')
 _AFTER_ARRAY = re.compile(r'\s*(?:,\s*"[^"]+"\s*:|,?\s*\}|,?\s*\Z|[\[{\0])')
 _LOOK_AHEAD = 4096
+_FIRST_PIECE = 1 << 14  # characters; what a failed decoding costs grows with the text it is given
 _END_OF_ARRAY = re.compile(r'\}\s*,?\s*\](?=\s*(?:,\s*"[^"]+"\s*:|\}\s*(?:[\[{]|\Z)|\Z))')
 
 
@@ -85,15 +86,33 @@ class Scanner:
     def _event(self, at: int) -> tuple[int, bytes | None] | State:
         """End and text of the event at `at`; text is None where it is lost."""
         try:
-            end = _DECODER.raw_decode(self._text, at)[1]
+            end = self._end_of_value(at)
         except json.JSONDecodeError as error:
-            unfinished = error.msg.startswith("Unterminated") or error.pos >= len(self._text) - 8
-            if unfinished and not self._last:
+            if not self._last and _unfinished(error, len(self._text) - at):
                 return State.STARVED
             return self._mend(at)
         except RecursionError:
             return self._mend(at)
         return end, self._tidied(at, self._text[at:end])
+
+    def _end_of_value(self, at: int) -> int:
+        """Where the JSON value at `at` ends; JSONDecodeError (its `pos` counts from `at`) where there is none.
+
+        Decoded in growing pieces: an error counts the lines of all the text before it, and damage brings thousands.
+        """
+        size = _FIRST_PIECE
+        while True:
+            piece = self._text[at : at + size]
+            whole = at + size >= len(self._text)
+            try:
+                end = _DECODER.raw_decode(piece)[1]
+            except json.JSONDecodeError as error:
+                if whole or not _unfinished(error, len(piece)):
+                    raise
+            else:
+                if whole or end < len(piece):
+                    return at + int(end)
+            size *= 16
 
     def _tidied(self, at: int, text: str) -> bytes:
         raw, problem = tidy(text.encode("latin-1"))
@@ -134,13 +153,18 @@ class Scanner:
         stop, known = self._boundary(at)
         close = self._text.find("]", at + 1, stop)
         try:
-            end = _DECODER.raw_decode(self._text, at)[1]
+            end = self._end_of_value(at)
         except (json.JSONDecodeError, RecursionError):
             if not known and close < 0 and not self._last:
                 return State.STARVED
             end = close if close >= 0 else stop
         self._faults.add("damaged_event", at=self._offset + at, detail=_shorten(self._text[at:end]))
         return end, None
+
+
+def _unfinished(error: json.JSONDecodeError, length: int) -> bool:
+    """Whether more text could make the value valid."""
+    return error.msg.startswith("Unterminated") or error.pos >= length - 8
 
 
 def _shorten(text: str) -> str:
