@@ -13,6 +13,11 @@ from diagnose.schema import Tables
 _CONTENT = ("ts_ns", "dur_ns", "thread", "launch_id", "name", "kind")
 
 
+_EPOCH_NS = 10**18
+"""Times from here on (2001) are dates; smaller ones count from the start of a machine and date nothing."""
+_OTHER_DAY_NS = 86_400 * 10**9
+"""Traces of one run show the same minutes and no clock is a day wrong: what begins a day apart is not one moment."""
+
 _MANY_PER_RANK = ("text",)
 """Kinds of which a rank may well leave several files in one run: its output, its errors, NCCL's own log."""
 
@@ -119,20 +124,30 @@ class _Run:
         self.world_size: int | None = None
         self.claims: dict[tuple[str, int], Document] = {}
         self.folders: set[str] = set()
+        self.dates: dict[str, int] = {}
 
     def takes(self, row: dict[str, Any]) -> bool:
         same_size = None in (self.world_size, row["world_size"]) or self.world_size == row["world_size"]
-        return same_size and (row["kind"], row["rank"]) not in self.claims
+        begun, date = self.dates.get(row["kind"]), _date_ns(row)
+        same_day = begun is None or date is None or abs(begun - date) < _OTHER_DAY_NS
+        return same_size and same_day and (row["kind"], row["rank"]) not in self.claims
 
     def add(self, document: Document) -> None:
         row = document.row
         self.world_size = self.world_size or row["world_size"]
         self.claims[row["kind"], row["rank"]] = document
+        if (date := _date_ns(row)) is not None:
+            self.dates.setdefault(row["kind"], date)
         self.folders.add(document.folder)
 
 
+def _date_ns(row: dict[str, Any]) -> int | None:
+    start: int | None = row["start_ns"]
+    return start if start is not None and start >= _EPOCH_NS else None
+
+
 def tell_runs_apart(documents: list[Document]) -> list[dict[str, Any]]:
-    """Number the runs. A rank stands once in a run, and a run has one world size.
+    """Number the runs. A rank stands once in a run, and a run has one world size and traces of one day.
 
     A second document of a rank opens (or joins) another run: analysed together, the time between two recordings would
     look idle, or two jobs like one. Where neither world size nor GPU explains it, a row says which two files collide.

@@ -162,6 +162,14 @@ def test_a_mixed_cluster_is_one_run() -> None:
     assert joined["files"]["run"].to_pylist() == [0, 0] and problems(joined) == []
 
 
+def test_traces_a_day_apart_are_two_runs_unless_their_times_date_nothing() -> None:
+    date, day = 1_700_000_000 * 10**9, 86_400 * 10**9
+    for shift, runs in ((day, [0, 1]), (day - 1, [0, 0]), (-day, [0, 1])):
+        joined = merge([part("a", 0, shift=date), part("b", 1, shift=date + shift)])
+        assert joined["files"]["run"].to_pylist() == runs
+    assert merge([part("a", 0, shift=date), part("b", 1, shift=5)])["files"]["run"].to_pylist() == [0, 0]
+
+
 def test_two_windows_of_all_ranks_are_two_runs_by_folder() -> None:
     first = [part(f"iteration_4/rank{r}", r, shift=r) for r in range(2)]
     second = [part(f"iteration_8/rank{r}", r, shift=900 + r) for r in range(3)]
