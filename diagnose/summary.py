@@ -1,7 +1,8 @@
 """Tables and outcomes -> the Diagnosis value. Only arranges and adds up; it judges nothing.
 
 `median_ns` of a job is the median over steps of the longest rank; `per_rank` figures are means per step;
-`parts` is the mean over ranks and steps, rounded so that the parts still sum to the mean step.
+`parts` is the mean over ranks and steps, rounded so that the parts still sum to the mean step. Steps that the recording
+cuts are left out of all three, as in table `spans`.
 """
 
 from __future__ import annotations
@@ -112,7 +113,10 @@ def _step_time(tables: Tables) -> dict[str, Any]:
     if rows is None or rows.num_rows == 0:
         return _parts([], 0) | {"steps_count": 0, "median_ns": None, **_shares(tables, in_steps=True)}
     con = duckdb.connect()
-    con.register("step_time", rows)
+    con.register("all_steps", rows)
+    con.register("analysed", tables["spans"].select(["rank", "step"]) if "spans" in tables else rows)
+    # A step that the recording cuts is no part of a mean: figures here are over the same steps as those of findings.
+    con.execute("CREATE TEMP TABLE step_time AS FROM all_steps SEMI JOIN analysed USING (rank, step)")
     median, count = con.sql(
         """SELECT median(longest_ns), count(*) FROM
            (SELECT step, max(dur_ns) AS longest_ns FROM
@@ -180,9 +184,11 @@ def _shares(tables: Tables, *, in_steps: bool) -> dict[str, float | None]:
         return unknown
     con = duckdb.connect()
     con.register("overlap", overlap)
+    con.register("analysed", tables["spans"].select(["rank", "step"]) if "spans" in tables else overlap)
+    of = "(FROM overlap SEMI JOIN analysed USING (rank, step))" if in_steps else "overlap"
     comm, hidden, exposed, span, doubtful = con.sql(
         f"""SELECT sum(comm_ns)::BIGINT, sum(hidden_ns)::BIGINT, sum(exposed_ns)::BIGINT, sum(dur_ns)::BIGINT,
-               count(*) FILTER (comm_ns IS NULL) FROM overlap WHERE step IS {"NOT" if in_steps else ""} NULL"""
+               count(*) FILTER (comm_ns IS NULL) FROM {of} WHERE step IS {"NOT" if in_steps else ""} NULL"""
     ).fetchall()[0]
     if doubtful or not span:
         return unknown

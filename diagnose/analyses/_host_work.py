@@ -45,7 +45,9 @@ def host_work(events: pa.Table) -> HostWork:
     end = start + integers(events["dur_ns"])
     thread = _threads(events)
     ops, ranges = of_kind(events, "op"), of_kind(events, "annotation")
-    comm = ranges[_named(names, _COMMUNICATION)[name[ranges]]]
+    communicates = _named(names, _COMMUNICATION)[name]
+    comm = np.flatnonzero(communicates & np.isin(np.arange(len(name)), np.concatenate((ops, ranges))))
+    ops = ops[~communicates[ops]]  # PyTorch before 1.12 records `gloo:*` as operators
     waits = np.concatenate((ops, ranges))
     waits = waits[_named(names, _WAITS)[name[waits]]]
     pieces = [

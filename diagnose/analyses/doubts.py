@@ -70,7 +70,8 @@ UNION ALL
 SELECT 'incomplete_step', rank, count(*), format('step {{}} is cut by the end of the recording', any_value(step))
 FROM steps WHERE NOT complete GROUP BY rank
 UNION ALL
-SELECT 'profiler_overhead', rank, n, format('{{:.1f}} % of the recording is the profiler itself', share * 100)
+SELECT 'profiler_overhead', rank, n,
+       format('in {{:.1f}} % of the recording the host was in the profiler; the device may have worked on', share * 100)
 FROM overhead WHERE share > {VISIBLE_OVERHEAD_RATIO}
 """
 

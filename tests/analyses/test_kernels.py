@@ -182,6 +182,14 @@ def test_without_a_device_operators_compute_except_while_they_wait():
     ]
 
 
+def test_gloo_work_that_is_recorded_as_an_operator_communicates():
+    result = found(host("op", "aten::add", 0, 100), host("op", "gloo:all_reduce", 120, 150, thread=2))
+    assert [(r["name"], r["class"]) for r in result.to_pylist()] == [
+        ("aten::add", "compute"),
+        ("gloo:all_reduce", "comm"),
+    ]
+
+
 @pytest.mark.parametrize("trace_of_a_gpu", [
     host("runtime", "cudaLaunchKernel", 1, 2), host("annotation", "nccl:all_reduce", 1, 2),
     host("op", "record_param_comms", 1, 2),
