@@ -8,7 +8,7 @@ why = """
 Gradients of the last layers are ready long before those of the first: their reduction can run under the rest of the
 backward pass. What runs after it, or alternates with it, is step time lost."""
 fix = """
-One reduction for all gradients: split it into buckets (DDP does so itself, bucket_cap_mb=25; Megatron-LM
+Where one reduction carries all gradients, split it into buckets (DDP does so itself, bucket_cap_mb=25; Megatron-LM
 --overlap-grad-reduce with --ddp-bucket-size; DeepSpeed "overlap_comm": true with a smaller "reduce_bucket_size"; FSDP2:
 call fully_shard on every block, not only on the root). Alternating with compute: look for a stream wait or a host
 synchronise between, and for CUDA_DEVICE_MAX_CONNECTIONS=1, which gives all streams one hardware queue: Megatron-LM's

@@ -58,6 +58,9 @@ SELECT
   step_ns,
   scope,
   lost_ns / step_ns AS share_ratio,
+  CASE WHEN op LIKE '%cudnn%' OR op LIKE '%miopen%' THEN
+    'The library times its algorithms for a shape it has not met (torch.backends.cudnn.benchmark): that ends after the first '
+    || 'steps, so profile after warm-up; where shapes keep changing, pad them or set benchmark = False.' END AS fix,
   rank,
   [rank] AS ranks,
   op,

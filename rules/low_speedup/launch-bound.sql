@@ -22,6 +22,7 @@ sources = [
 ]
 [params]
 min_share_ratio = { default = 0.10, doc = "of the step; profiling itself slows launches, so smaller shares prove nothing; a guess, to be fitted" }
+max_launch_ns = { default = 1000000, doc = "idle time a kernel; launches cost microseconds, with Python and a profiler tens to hundreds: above, the host does something else; a guess, to be fitted" }
 */
 WITH job AS (
   SELECT
@@ -78,6 +79,12 @@ SELECT
   graph_ratio,
   CASE WHEN stacks THEN '; stacks were recorded, which slows launches: confirm without with_stack' ELSE '' END AS distortion,
   CASE WHEN stacks THEN 0.4 ELSE 0.8 END AS confidence_ratio,
-  CASE WHEN lost_ns <= $min_share_ratio * longest_ns THEN 'the GPU idles for causes that the recording does not show' END AS undecided
+  CASE WHEN lost_ns // GREATEST(1, kernels // spans) > $max_launch_ns THEN
+    'The host is not slow to launch, it does something else before it does: see which operators it is in (CPU activities, '
+    || 'with_stack=True) and move that work out of the step. The first call of anything is slow (device context, library '
+    || 'handles, compilation, autotuning): profile after a few steps of warm-up.' END AS fix,
+  CASE WHEN lost_ns <= $min_share_ratio * longest_ns THEN
+    'the GPU idles for causes that the recording does not show; '
+    || 'needed: a trace with CPU activities and with_stack=True, which shows what the host does in between' END AS undecided
 FROM worst, work, profiled
 WHERE GREATEST(lost_ns, unknown_ns) > $min_share_ratio * longest_ns

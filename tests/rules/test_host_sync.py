@@ -71,3 +71,8 @@ def test_no_answer_without_host_calls() -> None:
     result = outcome("host-sync", job(sync_ns=0, kernels=unlinked))
     assert (result.status, "no host call" in result.reason) == ("skipped", True)
     finding("host-sync", job(*[sync()] * 15, kernels=unlinked))
+
+
+def test_autotuning_is_not_answered_with_advice_on_item() -> None:
+    assert "benchmark" in finding("host-sync", job(*[sync(op="aten::cudnn_convolution")] * 15)).fix
+    assert "benchmark" not in finding("host-sync", fires()).fix

@@ -89,3 +89,8 @@ def test_no_answer_where_kernels_have_no_launch() -> None:
         outcome("launch-bound", job(launch_ns=30 * MS) | {"kernels": tables(kernels=[{"rank": 0}])["kernels"]}).status
         == "skipped"
     )
+
+
+def test_long_gaps_before_few_kernels_are_not_slow_launches() -> None:
+    assert "torch.compile" in finding("launch-bound", job(launch_ns=40 * MS)).fix, "1 ms a kernel: still launches"
+    assert "does something else" in finding("launch-bound", job(launch_ns=40 * MS + 40)).fix
