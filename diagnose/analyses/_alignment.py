@@ -91,7 +91,7 @@ def _nearest(calls: Calls, reference: Calls, offset: int) -> tuple[Ints, Ints]:
     """Place of each call in the reference under one offset, one to one, and how far the ends are apart."""
     moved = calls.end - offset
     first = min(int(moved.min()), int(reference.end.min()))
-    width = max(int(moved.max()), int(reference.end.max())) - first + 1
+    width = 2 * (max(int(moved.max()), int(reference.end.max())) - first + 1)  # no kind reaches into the next
     # Calls of other kinds may end in between, on other streams: every kind is searched by itself.
     known = reference.token * width + reference.end - first
     order = np.argsort(known, kind="stable")
