@@ -32,10 +32,7 @@ class Grid(NamedTuple):
 
     def over_ranks(self) -> Floats:
         """Median over the ranks that logged it, per step."""
-        if len(self.ranks) == 1:
-            return self.value[0]
-        holes = np.isnan(self.value).any()
-        return _nanmedian(self.value) if holes else np.median(self.value, axis=0)
+        return over_ranks(self.value)
 
 
 def grids(series: pa.Table, wanted: tuple[str, ...]) -> dict[str, Grid]:
@@ -59,24 +56,44 @@ def grids(series: pa.Table, wanted: tuple[str, ...]) -> dict[str, Grid]:
 
 
 def _grid(metric: str, rank: Ints, segment: Ints, step: Ints, value: Floats) -> Grid:
-    ranks, row = np.unique(rank, return_inverse=True)
-    places, column = np.unique(segment * _SEGMENT_STEPS + step, return_inverse=True)
+    ranks, row = _distinct(rank)
+    places, column = _distinct(segment * _SEGMENT_STEPS + step)
     grid = np.full((len(ranks), len(places)), np.nan)
     grid[row, column] = value
     return Grid(metric, ranks, places // _SEGMENT_STEPS, places % _SEGMENT_STEPS, grid)
 
 
-def aligned(grid: Grid, like: Grid) -> Floats:
-    """Values of `grid` at the steps of `like` (ranks of `grid` x steps of `like`), NaN where it has none."""
+def _distinct(values: Ints) -> tuple[Ints, Ints]:
+    """Sorted distinct values and the place of each; by a table where they lie close together, which spares the sort."""
+    low, high = int(values.min()), int(values.max())
+    if high - low > max(1 << 20, 4 * len(values)):
+        distinct, place = np.unique(values, return_inverse=True)
+        return distinct, place
+    seen = np.zeros(high - low + 1, bool)
+    seen[values - low] = True
+    places = np.cumsum(seen) - 1
+    return np.flatnonzero(seen) + low, places[values - low]
+
+
+def aligned(grid: Grid, like: Grid, column: Ints | None = None) -> Floats:
+    """Values of `grid` at the steps of `like` (or of some of its columns), NaN where it has none."""
     own, wanted = (g.segment * _SEGMENT_STEPS + g.step for g in (grid, like))
+    wanted = wanted if column is None else wanted[column]
+    if np.array_equal(own, wanted):
+        return grid.value
     at = np.minimum(np.searchsorted(own, wanted), len(own) - 1)
-    values = grid.value[:, at].copy()
+    values = grid.value[:, at]
     values[:, own[at] != wanted] = np.nan
     return values
 
 
-def _nanmedian(value: Floats) -> Floats:
+def over_ranks(value: Floats) -> Floats:
     """Median over rows per column without those that are NaN; NaN where a column has nothing."""
+    if len(value) == 1:
+        return value[0]
+    if not np.isnan(value).any():
+        whole: Floats = np.median(value, axis=0)
+        return whole
     ordered = np.sort(value, axis=0)  # NaN goes last
     count = np.sum(~np.isnan(value), axis=0)
     columns = np.arange(value.shape[1])

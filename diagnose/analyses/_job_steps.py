@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from diagnose.analyses._columns import Ints
-from diagnose.analyses._grids import Flags, Floats, Grid, aligned
+from diagnose.analyses._grids import Flags, Floats, Grid, aligned, over_ranks
 from diagnose.analyses._steady import Steady, steady
 
 RATES = ("tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s")
@@ -74,7 +74,7 @@ def _per_work(found: dict[str, Grid], grid: Grid, value: Floats) -> Floats:
     """Time at constant work: a longer step that does more in the same proportion is no slower step."""
     for name in RATES:
         if name in found:
-            rate = np.nanmedian(aligned(found[name], grid), axis=0)
+            rate = over_ranks(aligned(found[name], grid))
             work = value * rate
             if np.isfinite(work).all() and (rate > 0).all() and np.ptp(work) > CHANGED_RATIO * np.median(work):
                 jumps = np.abs(np.diff(work)) > CHANGED_RATIO * np.median(work)

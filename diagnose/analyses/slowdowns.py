@@ -204,7 +204,7 @@ def _signed(cause: str, metric: str, level: _Level) -> dict[str, Any]:
 
 
 _TELLS = (
-    ("compute_time_ns", "compute, data, communication and garbage-collection time per step and rank (live hook records)"),
+    ("compute_time_ns", "compute, input, communication and garbage-collection time per step and rank (hook records)"),
     ("sm_clock_mhz", "GPU clocks and throttle reasons (nvidia-smi or DCGM)"),
     ("memory_allocated_bytes", "allocated and reserved memory and allocator retries per step"),
     ("expert_imbalance_ratio", "expert load, if it is a mixture of experts"),

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses._columns import Ints
-from diagnose.analyses._grids import NO_RANK, Floats, Grid, aligned, grids
+from diagnose.analyses._grids import NO_RANK, Floats, Grid, aligned, grids, over_ranks
 from diagnose.analyses._job_steps import NEEDED, JobSteps, job_steps
 from diagnose.analyses._steady import period
 from diagnose.schema import FLOAT, INT32, INT64, LABEL, table
@@ -33,6 +33,7 @@ SCHEMA = table(
 
 OWN = ("checkpoint", "gc", "host_gap", "input", "alloc", "compute")
 BLAMED_RATIO = 0.5
+SAMPLED_STEPS = 1000
 
 
 def stalls(series: pa.Table) -> pa.Table:
@@ -72,7 +73,7 @@ def _blamed(found: dict[str, Grid], job: JobSteps, odd: Ints) -> tuple[Ints, Int
         grid = found.get(f"{name}_time_ns")
         if grid is None or not len(odd):
             continue
-        over = _above_usual(aligned(grid, job.grid)[:, job.column], job, odd)
+        over = _above_usual(grid, job, odd)
         most = over.max(axis=0)
         better = most > best
         part[better], best[better] = place, most[better]
@@ -84,10 +85,12 @@ def _blamed(found: dict[str, Grid], job: JobSteps, odd: Ints) -> tuple[Ints, Int
     return part, rank
 
 
-def _above_usual(value: Floats, job: JobSteps, odd: Ints) -> Floats:
-    usual = value[:, job.steady.kept]
-    level = np.nanmedian(usual, axis=1) if np.isfinite(usual).any(axis=1).all() else np.zeros(len(value))
-    above: Floats = np.nan_to_num(value[:, odd] - level[:, None], nan=0.0)
+def _above_usual(grid: Grid, job: JobSteps, odd: Ints) -> Floats:
+    """How much longer than usual each rank was at the odd steps; usual is its median over a thousand others."""
+    kept = job.column[job.steady.kept]
+    usual = over_ranks(aligned(grid, job.grid, kept[:: max(1, len(kept) // SAMPLED_STEPS)]).T)
+    level = np.nan_to_num(usual, nan=0.0)
+    above: Floats = np.nan_to_num(aligned(grid, job.grid, job.column[odd]) - level[:, None], nan=0.0)
     return above
 
 

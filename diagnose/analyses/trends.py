@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses._columns import Ints
-from diagnose.analyses._grids import NO_RANK, Floats, Grid, aligned, grids
+from diagnose.analyses._grids import NO_RANK, Floats, Grid, aligned, grids, over_ranks
 from diagnose.analyses._job_steps import NEEDED, JobSteps, job_steps
 from diagnose.analyses._shapes_of_series import Shape, shape
 from diagnose.schema import BOOL, FLOAT, INT32, INT64, LABEL, table
@@ -121,11 +121,10 @@ def _levels(value: Floats, early: slice, late: slice) -> dict[str, Any]:
 
 def _rows(grid: Grid, job: JobSteps, kept: Ints, early: slice, late: slice) -> list[dict[str, Any]]:
     """One row for the job and, of several ranks, one for each."""
-    value = aligned(grid, job.grid)[:, job.column[kept]]
-    known = np.isfinite(value).all(axis=0)
-    if known.sum() < 2:
+    value = aligned(grid, job.grid, job.column[kept])
+    middle = over_ranks(value)
+    if np.isfinite(middle).sum() < 2:
         return []
-    middle = np.median(value, axis=0) if not np.isnan(value).any() else _over_ranks(value)
     finite = np.isfinite(middle)
     step = job.step[kept]
     timed = grid.metric.endswith("_ns")
@@ -149,17 +148,7 @@ def _means(value: Floats, early: slice, late: slice) -> dict[str, Any]:
     return _levels(np.concatenate((before, behind)), slice(0, len(before)), slice(len(before), None)) | {"mean": None}
 
 
-def _over_ranks(value: Floats) -> Floats:
-    out = np.full(value.shape[1], np.nan)
-    some = np.isfinite(value).any(axis=0)
-    out[some] = np.nanmedian(value[:, some], axis=0)
-    return out
-
-
 def _row_medians(value: Floats) -> Floats:
     if not value.shape[1]:
         return np.full(value.shape[0], np.nan)
-    if not np.isnan(value).any():
-        medians: Floats = np.median(value, axis=1)
-        return medians
-    return _over_ranks(value.T)
+    return over_ranks(value.T)

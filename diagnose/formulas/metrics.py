@@ -21,15 +21,18 @@ PRINTED_SIZE = {"KB": 2.0**10, "MB": 2.0**20, "GB": 2.0**30, "TB": 2.0**40}
 _UNIT = re.compile(r"_(?:in_)?(" + "|".join(sorted({*_TIME, *_SIZE}, key=len, reverse=True)) + r")$")
 
 TIMES = {
-    "step_time_ns": r"(?:train_|training_)?(?:step|iter|iteration|batch)(?:_?(?:time|timing|duration|dur|wall|latency))?"
+    "step_time_ns":
+    r"(?:train_|training_)?(?:step|iter|iteration|batch)(?:_?(?:time|timing|duration|dur|wall|latency))?"
     r"|elapsed_time_per_iteration|time_per_iteration|train_step_timing|end_to_end|time_metrics_end_to_end|step_elapsed",
     "input_time_ns": r"(?:time_metrics_)?(?:data|data_?load(?:ing|er)?|input|batch_generator|fetch|io)(?:_wait|_stall)?"
     r"(?:_time|_timing|_dur|_duration)?",
     "compute_time_ns": r"(?:compute|gpu_compute|kernel|forward_backward_compute)(?:_time|_dur|_duration)?",
-    "comm_time_ns": r"(?:exposed_)?(?:comm|communication|collectives?|nccl|all_?reduce|sync_wait)(?:_time|_dur|_duration)?",
+    "comm_time_ns":
+    r"(?:exposed_)?(?:comm|communication|collectives?|nccl|all_?reduce|sync_wait)(?:_time|_dur|_duration)?",
     "host_gap_time_ns": r"(?:host_gap|host_pause|cpu_gap|gap|host_idle)(?:_time|_dur|_duration)?",
     "gc_time_ns": r"(?:py_|python_)?(?:gc|garbage_collection)(?:_pause)?(?:_time|_dur|_duration)?",
-    "alloc_time_ns": r"(?:cuda_?)?(?:alloc(?:ator|ation)?|cudamalloc|malloc)(?:_stall|_retry)?(?:_time|_dur|_duration)?",
+    "alloc_time_ns":
+    r"(?:cuda_?)?(?:alloc(?:ator|ation)?|cudamalloc|malloc)(?:_stall|_retry)?(?:_time|_dur|_duration)?",
     "checkpoint_time_ns": r"(?:save_)?(?:checkpoint|ckpt)(?:_save)?(?:_time|_dur|_duration)?",
     "dispatch_time_ns": r"(?:moe_)?(?:dispatch|all_?to_?all|a2a)(?:_time|_dur|_duration)?",
 }  # fmt: skip
@@ -38,11 +41,13 @@ SIZES = {
     "peak_memory_reserved_bytes": r".*(?:max|peak)\w*(?:reserved|cached)\w*|max_ca",
     "memory_allocated_bytes": r"memallocated|(?:\w*mem(?:ory)?_)?alloc(?:ated)?(?:_mem(?:ory)?)?|ma",
     "memory_reserved_bytes": r"(?:\w*mem(?:ory)?_)?(?:reserved|cached)(?:_mem(?:ory)?)?|ca",
-    "device_memory_used_bytes": r"total_device_memory_used|(?:gpu_|device_)?mem(?:ory)?_used|peak_gpu_memory|(?:hip|rocm)_mem_usage",
+    "device_memory_used_bytes": r"total_device_memory_used|(?:gpu_|device_)?mem(?:ory)?_used|peak_gpu_memory"
+    r"|(?:hip|rocm)_mem_usage",
     "host_memory_bytes": r"(?:cpu|host)(?:_\w*)?mem(?:ory)?(?:_\w*)?|rss(?:_mem(?:ory)?)?",
 }  # fmt: skip
 _PLAIN = {
-    "tokens_per_s_per_gpu": r"tps|wps|throughput_tps|tokens_per_sec(?:ond)?_per_gpu|tokens_per_gpu.*|(?:throughput_)?device_tokens_per_sec",
+    "tokens_per_s_per_gpu": r"tps|wps|throughput_tps|tokens_per_sec(?:ond)?_per_gpu|tokens_per_gpu.*"
+    r"|(?:throughput_)?device_tokens_per_sec",
     "tokens_per_s": r"(?:throughput_)?tokens_per_sec(?:ond)?|tokens_s|tokens_sec|train_tokens_per_second",
     "samples_per_s": r"samples_per_sec(?:ond)?|samplespersec|currsamplespersec|(?:throughput_)?samples_per_sec",
     "mean_samples_per_s": r"runningavgsamplespersec",
@@ -51,12 +56,15 @@ _PLAIN = {
     "mfu_ratio": r"mfu|(?:throughput_)?device_mfu",
     "loss": r"loss|lm_loss|train_loss|reduced_train_loss|loss_train_total|global_avg_loss",
     "grad_norm": r"grad_?norm", "learning_rate": r"lr|learning_rate",
-    "sm_clock_mhz": r"sm_clock(?:_mhz)?|clocks?_(?:current_)?sm(?:_mhz)?|dcgm_fi_dev_sm_clock|gpu_clock(?:_mhz)?|clocks_gr",
+    "sm_clock_mhz": r"sm_clock(?:_mhz)?|clocks?_(?:current_)?sm(?:_mhz)?|dcgm_fi_dev_sm_clock"
+    r"|gpu_clock(?:_mhz)?|clocks_gr",
     "gpu_temperature_c": r"gpu_temp(?:erature)?(?:_c)?|temperature_gpu|dcgm_fi_dev_gpu_temp",
     "gpu_power_w": r"gpu_power(?:_w)?|power_draw(?:_w)?|power_per_gpu.*|dcgm_fi_dev_power_usage",
-    "throttle_reasons_count": r"clocks_(?:throttle|event)_reasons?_active|throttle(?:_reasons?)?(?:_active)?|dcgm_fi_dev_clocks?_(?:throttle|event)_reasons",
+    "throttle_reasons_count": r"clocks_(?:throttle|event)_reasons?_active|throttle(?:_reasons?)?(?:_active)?"
+    r"|dcgm_fi_dev_clocks?_(?:throttle|event)_reasons",
     "alloc_retries_count": r"(?:memory_)?(?:num_)?alloc_retries", "ooms_count": r"(?:memory_)?num_ooms",
-    "expert_imbalance_ratio": r"(?:moe_)?(?:expert_|load_|ep_|token_)?imbalance(?:_ratio)?|(?:moe_)?max_over_mean(?:_load)?|load_max_mean",
+    "expert_imbalance_ratio": r"(?:moe_)?(?:expert_|load_|ep_|token_)?imbalance(?:_ratio)?"
+    r"|(?:moe_)?max_over_mean(?:_load)?|load_max_mean",
     "router_entropy": r"(?:moe_)?router_entropy|(?:moe_)?entropy", "busbw_gb_per_s": r"bus_?bw(?:_gbs?|_gb_s)?",
     "seq_len_count": r"(?:actual_)?seq_?len(?:gth)?|sequence_length|curr_seqlen",
     "global_batch_count": r"global_batch_size|batch_size|global_bs", "loss_scale": r"loss_scale",

@@ -276,7 +276,7 @@ def series(found: Pairs, kept: npt.NDArray[np.bool_], segment: Ints) -> pa.Table
 
 
 def together(parts: list[pa.Table]) -> pa.Table:
-    """Rows of all formats, best first. Two formats that give one metric at one step say the same twice: the first stays.
+    """Rows of all formats, best first; where two give one metric at one step, the first stays.
 
     A bar's smoothed time is the step time only where nothing better is printed.
     """
