@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from diagnose.findings import SYMPTOMS, Diagnosis, Finding, Symptom
+from diagnose.report._hang import RULE, facts, foremost, headline
 from diagnose.report._parts import IDLE_PARTS, in_order, part
 from diagnose.report._text import clean
 from diagnose.units import show
 
 
 class Verdict(NamedTuple):
-    """`tone`: found | clear | unknown. `facts`: three (label, sentence). `cost` and on: empty without a finding."""
+    """`tone`: found | clear | unknown. `facts`: (label, sentence), few. `cost` and on: empty without a finding."""
 
     tone: str
     headline: str
@@ -29,15 +30,26 @@ class Verdict(NamedTuple):
 
 def verdict(diagnosis: Diagnosis) -> Verdict:
     """The answer of the whole diagnosis."""
-    top = next((f for f in diagnosis.findings if f.severity != "info"), None)
+    top = next((f for f in foremost(diagnosis.findings) if f.severity != "info"), None)
     if top is None:
         return _nothing(diagnosis)
     of_each = f" {_whole(diagnosis, top)}" if top.lost_ns else ""
-    lost = loss(top)
-    facts = (("Cause", clean(top.summary)), ("Step", composition(diagnosis)), _also(diagnosis, top))
-    return Verdict(
-        "found", clean(top.title), facts, f"{lost}{of_each}", clean(top.fix), worth(diagnosis, top), top.rule
-    )
+    text = (headline(diagnosis, top) if top.rule == RULE else "") or clean(top.title)
+    change, won = clean(top.fix), worth(diagnosis, top)
+    return Verdict("found", text, _behind(diagnosis, top), f"{loss(top)}{of_each}", change, won, top.rule)
+
+
+def _behind(diagnosis: Diagnosis, top: Finding) -> tuple[tuple[str, str], ...]:
+    """What stands behind the headline: nothing about time where none was measured and none is claimed."""
+    next_ = _next(diagnosis, top)
+    if top.rule == RULE:
+        return (*facts(diagnosis, top), *next_)
+    known = [("Cause", clean(top.summary))]
+    if measured(diagnosis)[0]:
+        return (*known, ("Step", composition(diagnosis)), *(next_ or [("Comm", communication(diagnosis))]))
+    if not (top.lost_ns or top.lost_bytes or top.symptom == "oom_despite_headroom"):
+        known.append(("Cost", "unknown: no time was recorded; a torch.profiler trace of the same job tells it"))
+    return (*known, *next_)
 
 
 def loss(finding: Finding) -> str:
@@ -123,12 +135,13 @@ def cost(diagnosis: Diagnosis, symptom: Symptom) -> str:
     return ""
 
 
-def _also(diagnosis: Diagnosis, top: Finding) -> tuple[str, str]:
-    others = [f for f in diagnosis.findings if f.rule != top.rule and f.severity != "info"]
-    if others:
-        lost = loss(others[0])
-        return "Next", clean(others[0].title) + (f": {lost}" if lost else "")
-    return "Comm", communication(diagnosis)
+def _next(diagnosis: Diagnosis, top: Finding) -> list[tuple[str, str]]:
+    """The next finding of another rule, if any."""
+    other = next((f for f in foremost(diagnosis.findings) if f.rule != top.rule and f.severity != "info"), None)
+    if other is None:
+        return []
+    lost = loss(other)
+    return [("Next", clean(other.title) + (f": {lost}" if lost else ""))]
 
 
 def _whole(diagnosis: Diagnosis, finding: Finding) -> str:

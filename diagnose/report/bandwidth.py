@@ -16,7 +16,7 @@ ORDER = 64
 MOST_ROWS = 24
 
 
-def section(_: Diagnosis, tables: dict[str, pa.Table]) -> Section | None:
+def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section | None:
     """None where no transfer was measured and no group is known."""
     found = tables.get("link_expectations")
     rows = found.to_pylist() if found is not None else []

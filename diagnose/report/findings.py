@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from diagnose.findings import SYMPTOMS, Diagnosis, Finding
 from diagnose.report._blocks import Block, Offence, Section, Tag, Text
+from diagnose.report._hang import foremost
 from diagnose.report._text import clean, name, words
 from diagnose.report._verdict import loss
 from diagnose.units import ranges, show
@@ -18,7 +19,7 @@ MOST_FINDINGS = 60
 
 def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section:
     """Always there: no finding is an answer too."""
-    found = diagnosis.findings
+    found = foremost(diagnosis.findings)
     if not found:
         return Section("findings", "Findings", [], "No rule found anything. Rules that could not run are listed below.")
     seen: dict[str, int] = {}

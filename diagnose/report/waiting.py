@@ -24,7 +24,7 @@ MOST_RANKS = 64
 MOST_PAIRS = 20
 
 
-def section(_: Diagnosis, tables: dict[str, pa.Table]) -> Section | None:
+def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section | None:
     """None where no call could be compared between ranks."""
     calls, arrivals = tables.get("collectives"), tables.get("arrivals")
     if calls is None or arrivals is None or not arrivals.num_rows:

@@ -1,5 +1,5 @@
 /*
-title = "The job hangs in a collective that some ranks do not finish"
+title = "Ranks wait in a collective that does not finish"
 severity = "critical"
 needs = ["hangs"]
 decides = false
