@@ -74,11 +74,12 @@ def of_one_run(tables: Tables) -> Tables:
         else table
         for name, table in tables.items()
     }
+    quality = tables["quality"]
+    known = pc.equal(quality["problem"].cast(pa.string()), "several_runs")  # what joining them said: one row is enough
     said = f"only run {kept} is analysed: {files['path'][inside[0].as_py()]}"
-    return {
-        **result,
-        "quality": _add(tables["quality"], {"problem": "several_runs", "count": len(set(runs)), "detail": said}),
-    }
+    details = [detail for detail in quality.filter(known)["detail"].to_pylist() if detail]
+    row = {"problem": "several_runs", "count": len(set(runs)), "detail": "; ".join([said, *details])}
+    return {**result, "quality": _add(quality.filter(pc.invert(known)), row)}
 
 
 def of_one_unit(tables: Tables) -> Tables:

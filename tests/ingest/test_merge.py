@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from diagnose import schema
 from diagnose.ingest import merge, quality, unusable
 from diagnose.schema import INGESTED, Tables
+from diagnose.selection import of_one_run
 
 
 def build(table: str, /, **columns: Any) -> pa.Table:
@@ -241,3 +242,10 @@ def test_unusable_inputs_are_rows_and_claim_nothing() -> None:
 def test_nothing_at_all() -> None:
     joined = merge([])
     assert joined["files"].num_rows == 0 and joined["quality"].num_rows == 0 and set(joined) == {"files", "quality"}
+
+
+def test_several_runs_are_counted_once() -> None:
+    only = of_one_run(merge([part("a", 0), part("b", 0, names=("mm", "sub")), part("c", 0, names=("mm", "div"))]))
+    rows_ = [row for row in only["quality"].to_pylist() if row["problem"] == "several_runs"]
+    assert [row["count"] for row in rows_] == [3]
+    assert rows_[0]["detail"].startswith("only run 0 is analysed: a; no joint verdict")
