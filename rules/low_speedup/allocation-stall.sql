@@ -9,12 +9,12 @@ why = """
 cudaFree waits for the device and cudaMalloc takes long. In steady state the caching allocator does neither: it does when
 it is out of cached memory and frees its cache to try again, or when code empties the cache every step."""
 fix = """
-Drop torch.cuda.empty_cache() from the step. If memory is near its limit the allocator retries: lower the peak (micro-batch,
-recomputation, sharding) or cut fragmentation with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which conflicts with CUDA
-IPC users and some allocators of inference engines (vLLM's memory pool, older DeepEP) and is ignored by older ROCm builds.
-Hundreds of calls a step mean that the cache is off: unset PYTORCH_NO_CUDA_MEMORY_CACHING (on ROCm also
-PYTORCH_NO_HIP_MEMORY_CACHING). DeepSpeed: smaller "stage3_max_live_parameters" instead of empty_cache. First steps always
-allocate: profile after a few of warm-up."""
+Let the cache work: drop torch.cuda.empty_cache() from the step; where there are hundreds of calls, see whether caching is off
+and unset PYTORCH_NO_CUDA_MEMORY_CACHING (on ROCm also PYTORCH_NO_HIP_MEMORY_CACHING). If memory is near its limit the
+allocator retries: lower the peak (micro-batch, recomputation, sharding) or cut fragmentation with
+PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which conflicts with CUDA IPC users and some allocators of inference engines
+(vLLM's memory pool, older DeepEP) and is ignored by older ROCm builds: check before setting it. DeepSpeed: smaller
+"stage3_max_live_parameters" instead of empty_cache. First steps always allocate: profile after a few of warm-up."""
 quiet_when = "allocation is served from the cache, or only the first steps allocate and later ones are recorded too"
 collect = "a trace with both CPU and CUDA activities"
 sources = [
