@@ -38,7 +38,7 @@ def rows_of_messages(oom_messages: pa.Table | None, series: pa.Table | None) -> 
     latest = _latest(series)
     rows = []
     for said in oom_messages.to_pylist():
-        row: Row = {"rank": said["rank"], "device": said["device"], "moment": "oom", "source": "message"}
+        row: Row = {"rank": said["rank"], "device": said["device"], "moment": "oom", "source": "message", "whole": True}
         row |= {name: said[name] for name in _COPIED if said[name] is not None}
         row["device_free_bytes"] = said["free_bytes"]
         if said["unallocated_bytes"] is not None and said["reserved_bytes"] is None and said["allocated_bytes"]:

@@ -36,6 +36,7 @@ SCHEMA = table(
     ("capacity_bytes", INT64, "memory of the device"),
     ("device_free_bytes", INT64, "free on the device"),
     ("used_bytes", INT64, "in use on the device by anybody"),
+    ("whole", BOOL, "allocated covers all that is alive; false: only what was made since the recording began"),
     ("allocated_bytes", INT64, "live allocations of PyTorch, those awaiting their free included"),
     ("reserved_bytes", INT64, "reserved by PyTorch"),
     ("unallocated_bytes", INT64, "reserved but not allocated"),
@@ -122,6 +123,7 @@ def _row(group: Group, moment: str, state: int) -> dict[str, Any]:
         "moment": moment,
         "source": group.source,
         "index": state,
+        "whole": group.source == "snapshot" or _has_totals(group),
         "allocator": "pytorch",
         "count": 1,
     }
@@ -131,6 +133,12 @@ def _row(group: Group, moment: str, state: int) -> dict[str, Any]:
         row["tried_bytes"] = group.events["size_bytes"][state].as_py()
         row["device_free_bytes"] = group.events["device_free_bytes"][state].as_py()
     return row
+
+
+def _has_totals(group: Group) -> bool:
+    """Whether a trace says what was allocated before it began: accelerators' allocators do, host memory does not."""
+    totals = group.events["allocated_bytes"]
+    return group.device >= 0 and totals.null_count < len(totals)
 
 
 def layout_in(state: int, group: Group, lives: pa.Table, segments: pa.Table) -> Layout:

@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from diagnose.schema import FLOAT, INT32, INT64, LABEL, TEXT, table
+from diagnose.schema import BOOL, FLOAT, INT32, INT64, LABEL, TEXT, table
 
 MEMORY_PARTS = (
     "parameters", "gradients", "optimizer", "activations", "comm_buffers", "fragmentation", "cached", "non_torch",
@@ -27,6 +27,11 @@ SCHEMA = table(
     ("device", INT32, "device index"),
     ("moment", LABEL, "oom | peak | end"),
     ("failure", INT32, "as in memory_moments"),
+    (
+        "whole",
+        BOOL,
+        "as in memory_moments: false where the parts are only those of allocations since the recording began",
+    ),
     ("part", LABEL, "one of the six, cached, non_torch or unknown"),
     ("bytes", INT64, "what it holds"),
     ("confidence_ratio", FLOAT, "how sure its assignment is; null where nothing was judged"),
@@ -98,11 +103,12 @@ def _alive(lifetimes: pa.Table, moments: list[dict[str, Any]]) -> dict[int, dict
 
 
 def _of_moment(moment: dict[str, Any], alive: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    since = "" if moment["whole"] is not False else " (since the recording began)"
     parts: dict[str, dict[str, Any]] = {
         part: {
             "bytes": row["held_bytes"],
             "confidence_ratio": row["confidence"],
-            "source": f"{moment['source'].split(',')[0]}: {row['evidence']}",
+            "source": f"{moment['source'].split(',')[0]}{since}: {row['evidence']}",
             "top_place": row["place"],
             "top_bytes": row["held"],
             "loss_bytes": row["loss_bytes"],
@@ -128,7 +134,7 @@ def _of_moment(moment: dict[str, Any], alive: dict[str, dict[str, Any]]) -> list
     missing = 0 if whole is None else whole - sum(p["bytes"] for p in parts.values())
     if missing > 0:
         _add_unknown(parts, missing, f"{text}: in use, by whom is not recorded")
-    key = {name: moment[name] for name in ("rank", "device", "moment", "failure")}
+    key = {name: moment[name] for name in ("rank", "device", "moment", "failure", "whole")}
     return [{**key, "part": part, **parts[part]} for part in MEMORY_PARTS if part in parts]
 
 

@@ -73,7 +73,8 @@ def _lead(moments: Rows) -> str:
     best = max(moments, key=lambda m: m["allocated_bytes"] or 0, default=None)
     if best is None:
         return "Memory figures by step."
-    return f"{_place(best)} had {show('_bytes', best['allocated_bytes'])} allocated {MOMENTS[best['moment']]}."
+    since = "" if best["whole"] is not False else ", counted from the start of the recording"
+    return f"{_place(best)} had {show('_bytes', best['allocated_bytes'])} allocated {MOMENTS[best['moment']]}{since}."
 
 
 def _bars(parts: Rows, moments: Rows) -> Figure:

@@ -31,6 +31,7 @@ WITH parts AS (
     ANY_VALUE(top_place) FILTER (part::VARCHAR = 'activations') AS top_place,
     MIN(confidence_ratio) FILTER (part::VARCHAR IN ('parameters', 'gradients', 'optimizer', 'activations')) AS sure
   FROM memory_parts
+  WHERE COALESCE(whole, true)  -- a trace of host memory sees only what was made since it began
   GROUP BY ALL
 ),
 tight AS (  -- at a failure that no allocator could have avoided, what holds the memory is the cause

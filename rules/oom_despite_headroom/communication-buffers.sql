@@ -39,5 +39,5 @@ SELECT
 FROM memory_parts AS p JOIN whole AS w
   ON w.rank IS NOT DISTINCT FROM p.rank AND w.device IS NOT DISTINCT FROM p.device
   AND w.moment::VARCHAR = p.moment::VARCHAR AND w.failure IS NOT DISTINCT FROM p.failure
-WHERE p.part::VARCHAR = 'comm_buffers' AND p.moment::VARCHAR IN ('oom', 'peak')
+WHERE COALESCE(p.whole, true) AND p.part::VARCHAR = 'comm_buffers' AND p.moment::VARCHAR IN ('oom', 'peak')
   AND p.bytes > $min_share_ratio * w.allocated_bytes

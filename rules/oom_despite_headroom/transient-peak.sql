@@ -41,5 +41,5 @@ SELECT
 FROM memory_parts AS p JOIN whole AS w
   ON w.rank IS NOT DISTINCT FROM p.rank AND w.device IS NOT DISTINCT FROM p.device
   AND w.moment::VARCHAR = p.moment::VARCHAR AND w.failure IS NOT DISTINCT FROM p.failure
-WHERE p.part::VARCHAR = 'activations' AND p.moment::VARCHAR IN ('oom', 'peak')
+WHERE COALESCE(p.whole, true) AND p.part::VARCHAR = 'activations' AND p.moment::VARCHAR IN ('oom', 'peak')
   AND p.loss_bytes > $min_share_ratio * w.allocated_bytes AND p.loss_count <= $max_loss_count

@@ -17,13 +17,16 @@ sources = ["https://arxiv.org/abs/2205.05198 section 4.2.3"]
 [params]
 min_more_ratio = { default = 0.1, doc = "above the median of all ranks; a guess, to be fitted" }
 */
-WITH long AS (
+WITH known AS (  -- without totals a trace sees only what was made since it began
+  FROM memory WHERE source::VARCHAR <> 'trace' OR reserved_bytes IS NOT NULL
+),
+long AS (
   SELECT rank, source::VARCHAR AS source, COALESCE(peak_allocated_bytes, allocated_bytes) AS size_bytes, 'allocated' AS figure
-  FROM memory
+  FROM known
   UNION ALL
-  SELECT rank, source::VARCHAR, COALESCE(peak_reserved_bytes, reserved_bytes), 'reserved' FROM memory
+  SELECT rank, source::VARCHAR, COALESCE(peak_reserved_bytes, reserved_bytes), 'reserved' FROM known
   UNION ALL
-  SELECT rank, source::VARCHAR, used_bytes, 'in use' FROM memory
+  SELECT rank, source::VARCHAR, used_bytes, 'in use' FROM known
 ),
 peaks AS (
   SELECT rank, source, figure, MAX(size_bytes) AS peak_bytes FROM long WHERE size_bytes IS NOT NULL AND rank >= 0 GROUP BY ALL

@@ -145,3 +145,16 @@ def test_only_named_units_count() -> None:
         assert sizes == [2 * unit] * 2, metric
     for metric in ("allocated", "cpu_allocated_gib", "num_alloc_retries_gb", "loss_gib"):
         assert len(memory(series=series([2.0, 2.0], metric))) == 0, metric
+
+
+def test_a_trace_without_totals_knows_only_what_it_saw_made() -> None:
+    """Old traces and host memory: no share of "all" memory may be claimed."""
+    for device, total, whole in ((0, None, False), (0, 50 * MIB, True), (-1, 50 * MIB, False)):
+        at = {"rank": 0, "device": device, "event_id": 1, "address": 8, "size_bytes": MIB, "ts_ns": 1}
+        events = table("allocations", [{**at, "action": "alloc", "allocated_bytes": total, "reserved_bytes": total}])
+        lives = lifetimes(events)
+        found = memory_moments(table("files", [{"rank": 0}]), lives, events)
+        assert set(found["whole"].to_pylist()) == {whole}
+        parts = memory_parts(found, lives).to_pylist()
+        assert {row["whole"] for row in parts} == {whole}
+        assert {row["bytes"] for row in parts} == {50 * MIB if whole else MIB}
