@@ -8,7 +8,8 @@ from typing import Any
 from diagnose.report._parts import part
 from diagnose.report._text import plotly as literal
 
-_SHADES = (1.0, 0.62, 0.34)
+_MOST_SHADES = 8
+_PALEST = 0.3
 _UNKNOWN = "#8a93a3"
 
 
@@ -16,10 +17,12 @@ def lanes(
     labels: Sequence[str], groups: Sequence[Sequence[tuple[str, list[int], str]]], borders: Sequence[int], ranks: int
 ) -> dict[str, Any]:
     """`groups[lane]`: (dimension or `unknown`, ranks, hover text) each; `borders`: first ranks of nodes."""
-    traces: dict[tuple[str, int], dict[str, list[Any]]] = {}
+    traces: dict[tuple[str, float], dict[str, list[Any]]] = {}
     for lane, own in enumerate(groups):
+        shades = min(len(own), _MOST_SHADES)
         for i, (dim, members, hover) in enumerate(own):
-            bars = traces.setdefault((dim, i % len(_SHADES)), {"y": [], "base": [], "x": [], "customdata": []})
+            shade = 1 - (1 - _PALEST) * (i % shades) / max(1, shades - 1)
+            bars = traces.setdefault((dim, round(shade, 3)), {"y": [], "base": [], "x": [], "customdata": []})
             for start, length in _runs(members):
                 bars["y"].append(lane)
                 bars["base"].append(start - 0.5)
@@ -31,7 +34,7 @@ def lanes(
             "orientation": "h",
             **bars,
             "hovertemplate": "%{customdata}<extra></extra>",
-            "marker": {"color": _colour(dim), "opacity": _SHADES[shade], "line": {"width": 0}},
+            "marker": {"color": _colour(dim), "opacity": shade, "line": {"width": 1, "color": "rgba(125,135,150,0.5)"}},
             "width": 0.72,
         }
         for (dim, shade), bars in traces.items()

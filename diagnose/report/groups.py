@@ -57,7 +57,7 @@ def _lead(groups: list[Row]) -> str:
     ]
     if all(g["node_count"] is None for g in groups):
         return f"{said}. Which nodes they span is unknown: give job.toml with cluster.gpus_per_node."
-    return f"{said}. {len(wide):,} span more nodes than they need." if wide else f"{said}."
+    return f"{said}. {len(wide):,} of them on more nodes than needed." if wide else f"{said}."
 
 
 def _dim(group: Row) -> str:
@@ -95,7 +95,7 @@ def _figure(shown: list[list[Row]], nodes: dict[int, str]) -> Figure:
     bars: list[list[tuple[str, list[int], str]]] = []
     labels = []
     for own in shown:
-        labels.append(f"{clean(own[0]['description'] or own[0]['group'])} · {_dim(own[0])}")
+        labels.append(f"{_dim(own[0])} · {clean(own[0]['description'] or own[0]['group'])}")
         bars.append(
             [
                 (

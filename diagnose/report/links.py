@@ -66,10 +66,9 @@ def _kind(row: Row) -> str:
 
 
 def _offences(offences: list[Row]) -> Grid:
-    heads = columns("", "What", "Hosts", "Ranks", "Because of", "Devices", ">Concerned", "Said")
+    heads = columns("What", "Hosts", "Ranks", "Because of", "Devices", ">Concerned", "Said")
     rows = [
         [
-            Tag("warning", "warning"),
             _kind(row),
             name(", ".join(row["hosts"]), 48),
             name(rank_names(row["ranks"]), 32),

@@ -41,8 +41,8 @@ def test_a_socket_is_named_with_hosts_and_cause(sockets: Any) -> None:
     assert section is not None and section.lead == "TCP sockets between hosts."
     grids = _titles(section)
     (row,) = grids["What is wrong with the links"].rows
-    assert row[1] == "TCP sockets between hosts" and row[2].shown == "node-a, node-b"
-    assert row[4].shown.startswith("Failed to open libibverbs") and row[5] == "4 of 4"
+    assert row[0] == "TCP sockets between hosts" and row[1].shown == "node-a, node-b"
+    assert row[3].shown.startswith("Failed to open libibverbs") and row[4] == "4 of 4"
     channels = grids["Channels by host"].rows
     assert [(r[0].shown, r[1].shown, r[2].shown, r[3].shown, r[4]) for r in channels] == [
         ("node-a", "ranks 0-1", "NET", "Socket", "no"), ("node-b", "ranks 2-3", "NET", "Socket", "no")
@@ -116,7 +116,7 @@ def test_groups_say_dimension_source_and_nodes_in_words() -> None:
     settings = _built(INGESTED["settings"], {"key": "cluster.gpus_per_node", "value": "4"})
     section = groups.section(example(), _tables() | {"settings": settings})
     assert section is not None
-    assert section.lead == "6 groups; the dimension of 1 is unknown. 1 span more nodes than they need."
+    assert section.lead == "6 groups; the dimension of 1 is unknown. 1 of them on more nodes than needed."
     rows = _titles(section)["Process groups and the nodes they span"].rows
     assert [(r[0], r[3]) for r in rows] == [("data", "1"), ("tensor", "4"), ("unknown", "1")]
     assert rows[2][1] == "unknown: neither description, layout nor traffic tells"
