@@ -3,7 +3,7 @@ title = "Activations hold most of the memory"
 severity = "warning"
 needs = ["memory_parts", "memory_moments"]
 needs_values = ["memory_parts.bytes"]
-summary = "rank {rank}, device {device}, at {moment}: {held_bytes} of {allocated_bytes} allocated ({share_ratio}) are activations{place}; model state (parameters, gradients, optimizer) holds only {state_bytes}, so sharding it further (ZeRO) would not help"
+summary = "rank {rank}, device {device}, at {moment}: {held_bytes} of {allocated_bytes} allocated ({share_ratio}) are activations{place}; model state (parameters, gradients, optimizer) holds at most {most_state_bytes}, so sharding it further (ZeRO) would not help"
 why = """
 What forward keeps for backward grows with micro-batch, sequence and layers, not with the parameters. Sharding the model state
 leaves it as it is."""
@@ -27,6 +27,7 @@ WITH parts AS (
     COALESCE(SUM(bytes) FILTER (part::VARCHAR = 'gradients'), 0) AS gradients_bytes,
     COALESCE(SUM(bytes) FILTER (part::VARCHAR = 'optimizer'), 0) AS optimizer_bytes,
     COALESCE(SUM(bytes) FILTER (part::VARCHAR = 'activations'), 0) AS activations_bytes,
+    COALESCE(SUM(bytes) FILTER (part::VARCHAR = 'unknown'), 0) AS unknown_bytes,
     COALESCE(MAX(loss_bytes) FILTER (part::VARCHAR = 'activations'), 0) AS loss_bytes,
     ANY_VALUE(top_place) FILTER (part::VARCHAR = 'activations') AS top_place,
     MIN(confidence_ratio) FILTER (part::VARCHAR IN ('parameters', 'gradients', 'optimizer', 'activations')) AS sure
@@ -39,7 +40,9 @@ tight AS (  -- at a failure that no allocator could have avoided, what holds the
   FROM memory_moments
 ),
 judged AS (
-  SELECT *, parameters_bytes + gradients_bytes + optimizer_bytes AS state_bytes
+  SELECT *, parameters_bytes + gradients_bytes + optimizer_bytes AS state_bytes,
+    parameters_bytes + gradients_bytes + optimizer_bytes + unknown_bytes AS most_state_bytes,  -- unknown can be all of it
+    activations_bytes + unknown_bytes AS most_activations_bytes
   FROM parts
   WHERE moment IN ('oom', 'peak') AND known_bytes > $min_known_ratio * allocated_bytes
     AND (moment = 'oom' OR NOT EXISTS (
@@ -60,6 +63,7 @@ SELECT
   activations_bytes / allocated_bytes AS share_ratio,
   activations_bytes,
   state_bytes,
+  most_state_bytes,
   parameters_bytes,
   gradients_bytes,
   optimizer_bytes,
@@ -68,7 +72,7 @@ SELECT
 FROM judged AS j LEFT JOIN tight AS f
   ON f.rank IS NOT DISTINCT FROM j.rank AND f.device IS NOT DISTINCT FROM j.device AND f.moment = j.moment
   AND f.failure IS NOT DISTINCT FROM j.failure
-WHERE activations_bytes > state_bytes AND activations_bytes > $min_share_ratio * allocated_bytes AND loss_bytes <= activations_bytes / 2
+WHERE activations_bytes > most_state_bytes AND activations_bytes > $min_share_ratio * allocated_bytes AND loss_bytes <= activations_bytes / 2
 UNION ALL BY NAME
 SELECT 0 AS lost_ns, 'too little of the memory can be told apart' AS undecided
 WHERE NOT EXISTS (FROM judged)

@@ -3,7 +3,7 @@ title = "Model state holds most of the memory"
 severity = "warning"
 needs = ["memory_parts", "memory_moments"]
 needs_values = ["memory_parts.bytes"]
-summary = "rank {rank}, device {device}, at {moment}: {held_bytes} of {allocated_bytes} allocated ({share_ratio}) are model state ({parameters_bytes} parameters, {gradients_bytes} gradients, {optimizer_bytes} optimizer); activations hold only {activations_bytes}, so recomputing them would not help"
+summary = "rank {rank}, device {device}, at {moment}: {held_bytes} of {allocated_bytes} allocated ({share_ratio}) are model state ({parameters_bytes} parameters, {gradients_bytes} gradients, {optimizer_bytes} optimizer); activations hold at most {most_activations_bytes}, so recomputing them would not help"
 why = """
 Parameters, gradients and optimizer states live through the whole step on every rank that is not sharded: 16 to 20 bytes per
 parameter with Adam in mixed precision. A smaller batch leaves them as they are."""
@@ -26,6 +26,7 @@ WITH parts AS (
     COALESCE(SUM(bytes) FILTER (part::VARCHAR = 'gradients'), 0) AS gradients_bytes,
     COALESCE(SUM(bytes) FILTER (part::VARCHAR = 'optimizer'), 0) AS optimizer_bytes,
     COALESCE(SUM(bytes) FILTER (part::VARCHAR = 'activations'), 0) AS activations_bytes,
+    COALESCE(SUM(bytes) FILTER (part::VARCHAR = 'unknown'), 0) AS unknown_bytes,
     COALESCE(MAX(loss_bytes) FILTER (part::VARCHAR = 'activations'), 0) AS loss_bytes,
     ANY_VALUE(top_place) FILTER (part::VARCHAR = 'activations') AS top_place,
     MIN(confidence_ratio) FILTER (part::VARCHAR IN ('parameters', 'gradients', 'optimizer', 'activations')) AS sure
@@ -38,7 +39,9 @@ tight AS (  -- at a failure that no allocator could have avoided, what holds the
   FROM memory_moments
 ),
 judged AS (
-  SELECT *, parameters_bytes + gradients_bytes + optimizer_bytes AS state_bytes
+  SELECT *, parameters_bytes + gradients_bytes + optimizer_bytes AS state_bytes,
+    parameters_bytes + gradients_bytes + optimizer_bytes + unknown_bytes AS most_state_bytes,  -- unknown can be all of it
+    activations_bytes + unknown_bytes AS most_activations_bytes
   FROM parts
   WHERE moment IN ('oom', 'peak') AND known_bytes > $min_known_ratio * allocated_bytes
     AND (moment = 'oom' OR NOT EXISTS (
@@ -59,6 +62,7 @@ SELECT
   state_bytes / allocated_bytes AS share_ratio,
   activations_bytes,
   state_bytes,
+  most_activations_bytes,
   parameters_bytes,
   gradients_bytes,
   optimizer_bytes,
@@ -67,7 +71,7 @@ SELECT
 FROM judged AS j LEFT JOIN tight AS f
   ON f.rank IS NOT DISTINCT FROM j.rank AND f.device IS NOT DISTINCT FROM j.device AND f.moment = j.moment
   AND f.failure IS NOT DISTINCT FROM j.failure
-WHERE state_bytes > activations_bytes AND state_bytes > $min_share_ratio * allocated_bytes
+WHERE state_bytes > most_activations_bytes AND state_bytes > $min_share_ratio * allocated_bytes
 UNION ALL BY NAME
 SELECT 0 AS lost_ns, 'too little of the memory can be told apart' AS undecided
 WHERE NOT EXISTS (FROM judged)

@@ -34,7 +34,8 @@ def test_no_recomputation_for_a_loss() -> None:
 
 
 def test_quiet_where_too_little_is_known() -> None:
-    finding("activations-dominate", job(unknown=9 * GIB))
+    assert "at most 29.0 GiB" in finding("activations-dominate", job(unknown=9 * GIB)).summary
+    quiet("activations-dominate", job(unknown=10 * GIB))
     assert outcome("activations-dominate", job(unknown=51 * GIB)).status == "skipped"
 
 
