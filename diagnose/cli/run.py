@@ -74,6 +74,8 @@ def command(  # noqa: PLR0913, PLR0917  (one parameter per option)
     written = _outputs.write(diagnosis, folder, json, html)
     if not quiet:
         _outputs.summary(diagnosis, written, to_stderr=json == "-", verbose=verbose)
+    if written.problem and (output or json or html):  # a place the user named: a script must notice
+        raise typer.Exit(2)
     raise typer.Exit(_exit_code(diagnosis, fail_on, strict))
 
 

@@ -80,7 +80,7 @@ _COLUMNS = {
     "gemms.efficiency_ratio": _SHAPES,
     "groups.node_count": "a job.toml with [cluster] nodes and gpus_per_node, or host names in the inputs",
     "kernels.event_id": "a trace that holds device work: kernels were not recorded here",
-    "kernels.launch_ns": "a trace with both CPU and CUDA activities",
+    "kernels.launch_ns": "a trace with both CPU and CUDA activities (a job without GPUs launches no kernels)",
     "kernels.phase": "a trace with CPU activities, whose autograd operators tell forward from backward",
 }
 

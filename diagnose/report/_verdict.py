@@ -70,7 +70,8 @@ def worth(diagnosis: Diagnosis, finding: Finding) -> str:
     shown = f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}"
     about = "about" if finding.lost_kind == "simulated" else "up to"
     unit = "GPU" if diagnosis.job.get("gpu") else "rank"  # a job without GPUs has ranks all the same
-    return f"{about} {shown} of {gpus * 24:,} {unit}-hours a day on {gpus:,} {unit}{'s' * (gpus > 1)}"
+    assumed = ", if all are like the one seen" if gpus > 1 and len(diagnosis.job["ranks_seen"]) == 1 else ""
+    return f"{about} {shown} of {gpus * 24:,} {unit}-hours a day on {gpus:,} {unit}{'s' * (gpus > 1)}{assumed}"
 
 
 def composition(diagnosis: Diagnosis, most: int = 4) -> str:

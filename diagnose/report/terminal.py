@@ -24,6 +24,8 @@ LABEL_COLUMNS = 9
 WIDEST = 100
 SCREEN_LINES = 23
 _TONES = {"found": "bold red", "clear": "bold green", "unknown": "bold yellow"}
+_GRAVE = ("several_runs", "merged_processes", "gpu_events_missing", "unit_mismatch", "truncated", "damaged_compression")
+"""Problems that change what the verdict is about: they come first in the one line there is."""
 _SEVERITIES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
 
@@ -96,9 +98,14 @@ def _quality(diagnosis: Diagnosis) -> str:
     met: dict[str, int] = {}
     for row in diagnosis.quality:
         met[row["problem"]] = met.get(row["problem"], 0) + (row.get("count") or 1)
+    ordered = sorted(met.items(), key=lambda item: item[0] not in _GRAVE)
     listed = [
-        f"{clean(problem).replace('_', ' ')} ×{n:,}" if n > 1 else clean(problem).replace("_", " ")
-        for problem, n in met.items()
+        f"only 1 of {n} runs is analysed"
+        if problem == "several_runs"
+        else f"{clean(problem).replace('_', ' ')} ×{n:,}"
+        if n > 1
+        else clean(problem).replace("_", " ")
+        for problem, n in ordered
     ]
     return "; ".join([text, *([", ".join(listed)] if listed else [])])
 

@@ -58,6 +58,7 @@ def test_an_unwritable_folder_is_one_line_and_the_summary_still_comes(tmp_path: 
 
     assert one_line(done.stderr)
     assert done.stdout.strip()
+    assert done.returncode == 2, "a place the user named: a script must notice"
 
 
 def test_json_to_stdout_is_pure_json(tmp_path: Path) -> None:
