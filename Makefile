@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports test bench bench-planner clean
+.PHONY: help check lint types imports test bench bench-drift bench-planner clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -24,6 +24,9 @@ test: ## tests, in parallel
 bench: ## side by side with HolisticTraceAnalysis (installs it into its own environment)
 	$(PYTHON) benchmarks/matching.py
 	$(PYTHON) benchmarks/ingest.py
+
+bench-drift: ## causes of slowing down, put in and found again: the confusion matrix
+	$(PYTHON) benchmarks/drift.py
 
 bench-planner: ## the planner against published runs ($DIAGNOSE_VALIDATION), from one anchor each
 	$(PYTHON) benchmarks/planner.py

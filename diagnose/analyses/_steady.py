@@ -25,6 +25,9 @@ WARM_UP_RATIO = 1.1
 LEAST_PERIODIC = 3
 EXACT_RATIO = 0.02
 LOOSE_RATIO = 0.1
+LEAST_IN_PHASE = 4
+MOST_PHASED = 64
+"""So many stalls are enough to find a period."""
 
 
 class Steady(NamedTuple):
@@ -74,21 +77,38 @@ def _warm_up(value: Floats) -> int:
     return int(calm[0]) if len(calm) else most
 
 
-def period(step: Ints) -> int | None:
-    """Distance in steps that the stalls keep; None where they keep none."""
+def period(step: Ints) -> tuple[int, Flags] | None:
+    """Distance in steps that the stalls keep, and which of them keep it; None where they keep none.
+
+    First all of them by the distances between neighbours, which may vary a little or miss some; else those that stand
+    in one phase of an exact period, with strays in between.
+    """
     if len(step) < LEAST_PERIODIC:
         return None
-    apart = np.diff(np.unique(step))
-    apart = apart[apart > 0]
-    if len(apart) < LEAST_PERIODIC - 1:
-        return None
+    apart = np.diff(step)
     base = float(np.median(apart))
-    if base < 2:
-        return None
-    times = np.maximum(1, np.rint(apart / base))
-    off = np.abs(apart / times - base) / base
-    exact = np.mean((off <= EXACT_RATIO) & (times <= 3))
-    loose = np.mean((off <= LOOSE_RATIO) & (times <= 3))
-    if exact >= 0.8 or (len(apart) >= 4 and loose >= 0.8 and base >= 10):
-        return round(base)
-    return None
+    if base >= 2:
+        times = np.maximum(1, np.rint(apart / base))
+        off = np.abs(apart / times - base) / base
+        exact = np.mean((off <= EXACT_RATIO) & (times <= 3))
+        loose = np.mean((off <= LOOSE_RATIO) & (times <= 3))
+        if exact >= 0.8 or (len(apart) >= 4 and loose >= 0.8 and base >= 10):
+            return round(base), np.ones(len(step), bool)
+    return _in_phase(step)
+
+
+def _in_phase(step: Ints) -> tuple[int, Flags] | None:
+    best: tuple[int, Flags] | None = None
+    few = step[:MOST_PHASED]
+    candidates = np.unique(np.concatenate([few[k:] - few[:-k] for k in (1, 2, 3) if len(few) > k]))
+    for base in candidates[candidates >= 2].tolist():
+        for phase in np.unique(few % base).tolist():
+            away = (step - phase) % base
+            near = np.minimum(away, base - away) <= (1 if base >= 20 else 0)
+            count = int(near.sum())
+            if count < max(LEAST_IN_PHASE, 0.5 * len(step)) or (best is not None and count <= best[1].sum()):
+                continue
+            inside = step[near]
+            if count >= 0.8 * ((inside[-1] - inside[0]) / base + 1):
+                best = base, near
+    return best

@@ -101,7 +101,7 @@ def _kinds(step: Ints, warm: np.ndarray, part: Ints, rank: Ints) -> tuple[list[s
     for one in np.unique(rank[~warm]).tolist():
         for what in np.unique(part[(rank == one) & ~warm]).tolist():
             mine = np.flatnonzero((rank == one) & (part == what) & ~warm)
-            if (apart := period(step[mine])) is not None:
-                for place in mine.tolist():
-                    kinds[place], periods[place] = "periodic", apart
+            if (found := period(step[mine])) is not None:
+                for place in mine[found[1]].tolist():
+                    kinds[place], periods[place] = "periodic", found[0]
     return kinds, periods

@@ -1,6 +1,6 @@
 /*
 title = "GPU clocks fell and the step grew with them"
-severity = "warning"
+severity = "critical"
 needs = ["slowdowns"]
 summary = "{shown_ranks}: SM clock from {early_mhz} to {late_mhz}, compute takes {part_grown_ns} longer from step {from_step}, {explained_ratio} of what the job's step grew"
 why = """
