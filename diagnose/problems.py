@@ -38,6 +38,7 @@ PROBLEMS: dict[str, str] = {
     "unusable": "the file cannot be used",
     "other_profiler": "the file was written by another profiler",
     "unknown_format": "no ingester knows this file",
+    "comm_kernels_missing": "collectives were called, but no communication kernel was recorded",
     "no_steps": "the recording marks no steps",
     "guessed_steps": "steps were guessed from repetition",
     "one_step": "only one step was recorded",

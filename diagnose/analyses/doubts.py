@@ -24,6 +24,14 @@ WITH work AS (
 ), overhead AS (
   SELECT rank, sum(count)::BIGINT AS n, sum(share_ratio) AS share FROM profiler_cost
   WHERE kind NOT IN ('stacks', 'one_step', 'memory') GROUP BY rank
+), alone AS (  -- NCCL starts no kernel for a group of one
+  SELECT rank FROM files WHERE world_size = 1
+  UNION SELECT rank FROM calls GROUP BY rank HAVING max(group_size) = 1
+), called AS (
+  SELECT rank, count(*) AS n FROM events
+  WHERE kind = 'annotation' AND starts_with(name::VARCHAR, 'nccl:')
+    AND rank NOT IN (SELECT rank FROM alone WHERE rank IS NOT NULL)
+  GROUP BY rank
 ), met AS (
   SELECT rank, coalesce(reason, '')::VARCHAR AS reason, count(*) AS n FROM matches
   WHERE (SELECT count(DISTINCT rank) FROM matches) > 1 GROUP BY ALL
@@ -46,6 +54,10 @@ UNION ALL
 SELECT 'no_collective_record', rank, count(*),
        format('{{:.3f}} ms of communication without a recorded size: no bandwidth is given for it', sum(dur_ns) / 1e6)
 FROM collectives WHERE size_bytes IS NULL GROUP BY rank
+UNION ALL
+SELECT 'comm_kernels_missing', rank, n,
+       'collectives were called, but no communication kernel was recorded: how long it took is unknown'
+FROM called WHERE rank IN (SELECT rank FROM work WHERE on_device) AND rank NOT IN (SELECT rank FROM collectives)
 UNION ALL
 SELECT 'unmatched_calls', rank, sum(n) FILTER (reason <> '')::BIGINT,
        format('{{}} of {{}} communication calls were not found on other ranks: {{}}',
@@ -76,7 +88,7 @@ FROM overhead WHERE share > {VISIBLE_OVERHEAD_RATIO}
 """
 
 
-def doubts(
+def doubts(  # noqa: PLR0913, PLR0917  (one parameter per table)
     kernels: pa.Table,
     collectives: pa.Table,
     steps: pa.Table,
@@ -84,6 +96,8 @@ def doubts(
     files: pa.Table,
     matches: pa.Table,
     clocks: pa.Table,
+    events: pa.Table,
+    calls: pa.Table,
 ) -> pa.Table:
     """One row per doubt and rank; `count` is how many events or steps it concerns."""
     with duckdb.connect() as connection:
@@ -95,6 +109,8 @@ def doubts(
             ("files", files),
             ("matches", matches),
             ("clocks", clocks),
+            ("events", events),
+            ("calls", calls),
         ):
             connection.register(name, table)
         rows = connection.sql(

@@ -1,7 +1,7 @@
 /*
 title = "Communication that nothing hides takes a large share of the step"
 severity = "warning"
-needs = ["spans", "collectives"]
+needs = ["spans", "collectives", "doubts"]
 needs_values = ["spans.dur_ns"]
 decides = true
 general = true
@@ -56,7 +56,8 @@ verdict AS (
     *,
     (SELECT COUNT(*) FROM job) AS ranks_count,
     (SELECT MAX(step_ns) FROM job) AS longest_ns,
-    COALESCE((SELECT matched FROM main), FALSE) AS matched
+    COALESCE((SELECT matched FROM main), FALSE) AS matched,
+    EXISTS (FROM doubts WHERE problem = 'comm_kernels_missing') AS missing
   -- Waiting for a late rank is in the kernels of those that wait, so the rank with the least bounds the transfer.
   FROM job
   ORDER BY exposed_ns, rank
@@ -81,8 +82,11 @@ SELECT
   CASE
     WHEN compute_ns = 0 THEN 'no compute was recorded, so nothing could have hidden communication; '
       || 'needed: a trace of whole training steps with CPU and CUDA activities'
+    WHEN missing THEN 'collectives were called, but no communication kernel was recorded; '
+      || 'needed: a trace whose recording spans whole steps with CUDA activities'
     WHEN exposed_ns <= $min_share_ratio * longest_ns THEN 'kernels of unknown kind may be communication'
   END AS undecided
 FROM verdict
 WHERE exposed_ns + unclassified_ns > $min_share_ratio * longest_ns
   OR compute_ns = 0
+  OR missing
