@@ -31,6 +31,7 @@ _KINDS = {
     "link_lost": "the other side of a connection no longer answered",
 }
 _COLLECT = "Which links the job took is unknown: give a log of all ranks with NCCL_DEBUG=INFO."
+_BENCHMARK = "A benchmark says what the links can do, not what the job did."
 Row = dict[str, Any]
 
 
@@ -47,10 +48,10 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section | None
     if comms:
         blocks.append(_communicators(comms))
     if measured:
-        blocks += [_figure(measured), _benchmarks(measured), Text("A benchmark's way is not the job's.", quiet=True)]
+        blocks += [_figure(measured), _benchmarks(measured), Text(_BENCHMARK, quiet=True)]
     if not blocks:
         return None
-    return Section("transports", "Links as NCCL chose them", blocks, _lead(offences, channels, comms))
+    return Section("transports", "Links", blocks, _lead(offences, channels, comms))
 
 
 def _lead(offences: list[Row], channels: pa.Table | None, comms: list[Row]) -> str:

@@ -92,3 +92,4 @@ SELECT
 FROM hangs
 WHERE role = 'entered'
 HAVING COUNT(*) > 0
+ORDER BY confidence_ratio DESC, rank

@@ -13,6 +13,7 @@ import pytest
 from diagnose import report
 from diagnose.report._blocks import Figure
 from diagnose.report._html import sections
+from tests import ask
 from tests.report.example import example
 from tests.report.example_run import HOSTILE
 
@@ -44,7 +45,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     bare = dataclasses.replace(
         example(), tables={}, findings=[], step_time={"parts": []}, window={"parts": []}, outcomes=[], quality=[]
     )
-    pages = {"plain": example(), "hostile": example(hostile=True), "bare": bare}
+    across = [ask.CASES / "G13", ask.CASES / "E01"]  # a hang, and links as a log tells them
+    pages = {"plain": example(), "hostile": example(hostile=True), "bare": bare, "across": ask.run(*across)}
     for name, diagnosis in pages.items():
         (folder / f"{name}.html").write_text(report.page(diagnosis), encoding="utf-8")
     return {name: folder / f"{name}.html" for name in pages}
@@ -137,6 +139,17 @@ def test_a_page_without_figures_is_quiet(browser: Any, files: dict[str, Path]) -
     with _open(browser, files["bare"], 360) as (page, seen):
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         assert seen.console == []
+
+
+def test_a_hang_its_links_and_groups_fit_a_phone(browser: Any, files: dict[str, Path]) -> None:
+    with _open(browser, files["across"], 360) as (page, seen):
+        page.evaluate("document.getElementById('groups').scrollIntoView({behavior: 'instant'})")
+        _until(page, "!!document.querySelector('#groups .js-plotly-plot .bars path')")
+
+        assert page.evaluate("!!document.getElementById('hangs') && !!document.getElementById('transports')")
+        assert page.evaluate("document.querySelector('h1').textContent").startswith("The job hangs: rank 2")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert seen.console == [] and seen.requests == [files["across"].as_uri()]
 
 
 def test_the_keyboard_reaches_everything(browser: Any, files: dict[str, Path]) -> None:

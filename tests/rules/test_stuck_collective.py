@@ -40,6 +40,7 @@ def test_one_finding_per_culprit_about_its_oldest_call() -> None:
             row(14, "stuck_completing", completed_seq=3, waiting_ranks=[15]),
         ),
     )
+    assert [f.ranks for f in result.findings] == [(12,), (14,)], "surest first, then by rank, in every run"
     assert {f.ranks: f.evidence["role"] for f in result.findings} == {
         (12,): "never_enqueued",
         (14,): "stuck_completing",
