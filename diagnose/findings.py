@@ -111,6 +111,8 @@ class Diagnosis:
     outcomes: list[Outcome]
     memory: list[dict[str, Any]] = field(default_factory=list)
     plan: dict[str, Any] | None = None
+    plan_reason: str = ""
+    """Why `plan` is None, in one line; empty where there is a plan."""
     tables: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """Arrow tables behind the diagnosis, by name; not part of the JSON."""
 
@@ -131,6 +133,7 @@ class Diagnosis:
             "outcomes": outcomes,
             "memory": self.memory,
             "plan": self.plan,
+            "plan_reason": self.plan_reason,
         }
 
     def to_json(self) -> str:

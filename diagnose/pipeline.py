@@ -1,4 +1,4 @@
-"""Read -> derive -> judge -> summarise. Knows every layer; has no logic of its own."""
+"""Read -> derive -> judge -> summarise -> advise. Knows every layer; has no logic of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from diagnose import analyses, assets, engine, ingest, schema, selection, summary
+from diagnose import advice, analyses, assets, engine, ingest, schema, selection, summary
 from diagnose.findings import Diagnosis
 from diagnose.schema import Tables, TableSchema
 from diagnose.selection import Selection
@@ -161,4 +161,4 @@ def run(
     tables = derive(read([str(p) for p in given], workers, progress), selected)
     outcomes = engine.evaluate(checked, tables, overrides or {})
     symptoms, questions = engine.symptoms(outcomes, tables), engine.questions(outcomes, tables)
-    return summary.summarise(tables, outcomes, engine.ranked(outcomes), symptoms, questions)
+    return advice.with_plan(summary.summarise(tables, outcomes, engine.ranked(outcomes), symptoms, questions))

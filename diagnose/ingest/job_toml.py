@@ -25,15 +25,16 @@ KEYS: dict[str, tuple[str, ...]] = {
     ),
     "train": (
         "micro_batch", "global_batch", "precision", "grad_dtype", "optimizer", "zero", "shard_group", "recompute",
-        "offload_ratio", "trainable_ratio", "dispatch_dtype", "combine_dtype", "routing",
+        "offload_ratio", "trainable_ratio", "dispatch_dtype", "combine_dtype", "routing", "attention_kernel", "fusion",
+        "cuda_graphs", "dropout",
     ),
     "layout": (
         "dp", "tp", "pp", "ep", "cp", "etp", "vpp", "sp", "stage_layers", "schedule", "rank_order",
         "overlap_grad_reduce", "overlap_tp", "overlap_ep",
     ),
     "cluster": (
-        "nodes", "gpus_per_node", "gpu", "gpu_memory_bytes", "fast_domain", "intra_bytes_per_s", "inter_bytes_per_s",
-        "intra_latency_ns", "inter_latency_ns", "racks",
+        "nodes", "gpus", "gpus_per_node", "gpu", "gpu_memory_bytes", "fast_domain", "intra_bytes_per_s",
+        "inter_bytes_per_s", "intra_latency_ns", "inter_latency_ns", "racks",
     ),
     "search": ("gpus", "max_gpus", "fixed_global_batch", "framework"),
 }  # fmt: skip

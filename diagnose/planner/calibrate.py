@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from diagnose.errors import UsageError
@@ -47,11 +47,15 @@ MEASURES = ("step_ns", "tokens_per_s_per_gpu", "mfu_ratio", "memory_bytes")
 def calibrate(job: Job, measured: Any) -> Calibration:
     """The correction that one measured run of `job` implies: any of MEASURES, or a Diagnosis (object or its dict).
 
-    `part_ns` maps parts of the step (compute, tp, cp, ep, pp, dp) to measured ns and is used with `step_ns`.
-    UsageError on nothing measured or on nonsense.
+    `part_ns` maps parts of the step (compute, tp, cp, ep, pp, dp) to measured ns and is used with `step_ns`;
+    `outside_ns` is time of the step that no layout changes; `kind_ratio` maps kinds of SPREAD to measured / modelled
+    time of the same work. UsageError on nothing measured or on nonsense.
     """
     measured = _as_measures(measured)
     parts = dict(measured.pop("part_ns", {}))
+    kinds = dict(measured.pop("kind_ratio", {}))
+    outside = float(measured.pop("outside_ns", 0.0)) * 1e-9
+    notes = tuple(measured.pop("notes", ()))
     given = {key: float(value) for key, value in measured.items() if value is not None}
     if (
         not given
@@ -59,19 +63,21 @@ def calibrate(job: Job, measured: Any) -> Calibration:
         or any(value <= 0 or not math.isfinite(value) for value in given.values())
     ):
         raise UsageError(f"calibration: found {dict(measured)}; expected positive values of {', '.join(MEASURES)}")
-    calibration = Calibration()
+    calibration = Calibration(notes=notes)
     seconds = _measured_step_s(job, given)
     if seconds:
+        outside = outside if outside < seconds else 0.0
         plain = step_time(job).total
-        target = plain * (seconds / plain) ** trust(job)
-        factors = _factors(job, target, _from_parts(job, parts))
+        target = plain * ((seconds - outside) / plain) ** trust(job)
+        factors = _factors(job, target, _from_kinds(kinds) | _from_parts(job, parts, set(kinds)))
         modelled = step_time(job, factors).total
         calibration = dataclasses.replace(
             calibration,
             factors=factors,
             step_ratio=target / modelled,
             step_measured=True,
-            reproduced=(("step_s", seconds, target),),
+            outside_s=outside,
+            reproduced=(("step_s", seconds, target + outside),),
         )
     if "memory_bytes" in given:
         calibration = _with_memory(job, calibration, given["memory_bytes"])
@@ -107,16 +113,26 @@ def _as_measures(measured: Any) -> dict[str, Any]:
     return dict(measured)
 
 
-def _from_parts(job: Job, parts: Mapping[str, float]) -> dict[str, float]:
-    """Logarithms of factors that measured parts of the step imply, each believed as far as its prior spread allows."""
-    plain, logs = step_time(job), {}
+def _from_kinds(ratios: Mapping[str, float]) -> dict[str, float]:
+    """Logarithms of factors that kinds of work imply, measured on their own (products by shape, links by size)."""
+    return {kind: _believed(kind, ratio) for kind, ratio in ratios.items() if kind in SPREAD and ratio > 0}
+
+
+def _believed(kind: str, ratio: float) -> float:
+    """Logarithm of measured / modelled, as far as the prior spread of the kind allows."""
+    spread = SPREAD[kind]
+    belief = spread**2 / (spread**2 + ROW_SPREAD**2)
+    return max(-BOUND * spread, min(BOUND * spread, belief * math.log(ratio)))
+
+
+def _from_parts(job: Job, parts: Mapping[str, float], known: Container[str] = ()) -> dict[str, float]:
+    """Logarithms of factors that measured parts of the step imply, of kinds that are not `known` already."""
+    plain = step_time(job)
+    logs: dict[str, float] = {}
     for part, kinds in KINDS.items():
         modelled, measured = getattr(plain, part) * 1e9, parts.get(part)
         if measured and modelled > 0:
-            for kind in kinds:
-                spread = SPREAD[kind]
-                belief = spread**2 / (spread**2 + ROW_SPREAD**2)
-                logs[kind] = max(-BOUND * spread, min(BOUND * spread, belief * math.log(measured / modelled)))
+            logs |= {kind: _believed(kind, measured / modelled) for kind in kinds if kind not in known}
     return logs
 
 

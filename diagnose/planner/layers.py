@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from diagnose.formulas.matmul import matmul_s, stream_s
+from diagnose.formulas.matmul import GAP_S, matmul_s, stream_s
 from diagnose.formulas.transformer import attention_flop_per_token
 from diagnose.planner.devices import Device, find_device
 from diagnose.planner.host import kernels_count
@@ -146,6 +146,12 @@ SUSTAINED_RATIO = 0.85
 0.85)."""
 LOGIT_BYTES = 24
 """Traffic per logit: 16-bit written and read, fp32 copy, soft-max and its gradient, both ways."""
+
+
+def product_s(shape: tuple[int, int, int], gpu: str, bits: int, count: int) -> float | None:
+    """Kernel seconds of `count` products (m, n, k) run together, as a plan has them; None for an unknown GPU."""
+    device = find_device(gpu)
+    return _product(shape, device, bits, count)[0] - GAP_S if device else None
 
 
 def _product(shape: tuple[int, int, int], device: Device, bits: int, count: int) -> tuple[float, float]:

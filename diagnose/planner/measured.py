@@ -1,7 +1,8 @@
 """What a diagnosis says about its own run, as input of `calibrate`: step time, its parts, and the peak memory.
 
-Waiting for late ranks is left out of every part: it belongs to the run's faults, not to its machine. A part that the
-diagnosis does not have is absent, never zero.
+Waiting for late ranks, for input, for garbage collection and for the allocator belongs to the run's faults, not to its
+machine or layout: it is `outside_ns`, and candidates keep it. Waiting of pipeline stages is the bubble, which a layout
+does change. A part that the diagnosis does not have is absent, never zero.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 DIMENSIONS = ("tp", "cp", "ep", "pp", "dp")
+OUTSIDE = ("tp_wait", "cp_wait", "ep_wait", "dp_wait", "other_wait", "input", "gc", "alloc")
+"""Parts of the step that no layout wins back."""
 
 
 def measured_of(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,17 +22,21 @@ def measured_of(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if step_time.get("median_ns"):
         found["step_ns"] = step_time["median_ns"]
-        parts = _parts(step_time.get("parts") or [])
-        if parts:
+        rows = step_time.get("parts") or []
+        dur = {row["part"]: row["dur_ns"] for row in rows if row.get("dur_ns") is not None}
+        if parts := _parts(dur):
             found["part_ns"] = parts
+        if outside := sum(dur.get(part, 0) for part in OUTSIDE):
+            found["outside_ns"] = outside
+        if any(dur.get(f"{dim}_comm") for dim in DIMENSIONS):
+            found["notes"] = ["calls were not matched across ranks: communication includes waiting for late ranks"]
     if peak := _peak(diagnosis.get("memory") or []):
         found["memory_bytes"] = peak
     return found
 
 
-def _parts(rows: list[Mapping[str, Any]]) -> dict[str, float]:
+def _parts(dur: Mapping[str, float]) -> dict[str, float]:
     """Compute, and the transfer (or unsplit) time of each dimension."""
-    dur = {row["part"]: row["dur_ns"] for row in rows if row.get("dur_ns") is not None}
     parts = {"compute": dur["compute"]} if dur.get("compute") else {}
     for dim in DIMENSIONS:
         own = [dur[name] for name in (f"{dim}_transfer", f"{dim}_comm") if name in dur]

@@ -26,6 +26,8 @@ class Calibration:
 
     factors: Factors = field(default_factory=Factors)
     step_ratio: float = 1.0
+    outside_s: float = 0.0
+    """Time of the measured step that no layout changes: late ranks, input, garbage collection. Part of `other`."""
     memory: MemoryBelief = field(default_factory=MemoryBelief)
     memory_measured: bool = False
     step_measured: bool = False
@@ -66,6 +68,7 @@ def predict(job: Job, calibration: Calibration | None = None) -> Prediction:
     calibration = calibration or NO_CALIBRATION
     memory, low, high = memory_range(job, calibration)
     step = StepTime(*(part * calibration.step_ratio for part in step_time(job, calibration.factors)))
+    step = step._replace(other=step.other + calibration.outside_s)
     return Prediction(
         job=job,
         memory=memory,

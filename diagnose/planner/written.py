@@ -45,6 +45,7 @@ def plan_dict(result: SearchResult, calibration: Calibration | None = None) -> d
 def prediction_dict(each: Prediction) -> dict[str, Any]:
     """One layout's figures; times in ns, sizes in bytes."""
     return {
+        "name": layout_text(each.job),
         "layout": dataclasses.asdict(each.job.layout),
         "train": dataclasses.asdict(each.job.train),
         "memory": {f"{part}_bytes": round(size) for part, size in each.memory._asdict().items()},
@@ -86,6 +87,7 @@ def calibration_dict(calibration: Calibration | None) -> dict[str, Any] | None:
     return {
         "factors": dataclasses.asdict(calibration.factors),
         "step_ratio": calibration.step_ratio,
+        "outside_ns": round(calibration.outside_s * 1e9),
         "activations_ratio": 1 + calibration.memory.factor,
         "memory_offset_bytes": round(calibration.memory.offset_bytes),
         "reproduced": [

@@ -157,7 +157,16 @@ class Offence:
     evidence: Sequence[tuple[str, Any]]
 
 
-Block = Text | Facts | Grid | Figure | Strip | Headline | Cards | Offence
+@dataclass(frozen=True)
+class Paste:
+    """Settings to copy as they are, folded away under their title."""
+
+    block: ClassVar[str] = "paste"
+    title: str
+    text: str
+
+
+Block = Text | Facts | Grid | Figure | Strip | Headline | Cards | Offence | Paste
 
 
 @dataclass(frozen=True)
