@@ -26,7 +26,7 @@ class Format(NamedTuple):
     step: str
     """One group: the step number; empty where the line has none."""
     body: str
-    """One group: the text that holds the pairs."""
+    """One group: the text that holds the pairs; not needed where pairs are told by bars."""
     pair: str
     renamed: Mapping[str, tuple[str, float]] = {}
     """Keys whose meaning only this framework fixes -> canonical name and factor."""
@@ -56,13 +56,13 @@ _LAST = {"hip mem usage/free/total/usage_ratio": ("device_memory_used_bytes", 2.
 
 FORMATS = (
     Format("nemo", "Training epoch", r"Training epoch \d+, iteration \d+/\d+",
-           r"global_step: (\d+)", r"iteration \d+/\d+\s*\|?(.*)", BARS, exclusive=True),
+           r"global_step: (\d+)", "", BARS, exclusive=True),
     Format("megatron", "iteration", r"\biteration\s+\d+/\s*\d+ \|", r"\biteration\s+(\d+)/",
-           r"\biteration\s+\d+/\s*\d+ \|(.*)", BARS, _LAST, exclusive=True),
+           "", BARS, _LAST, exclusive=True),
     Format("nanotron", "iteration: ", r"\biteration: \d+ / \d+ \|", r"\biteration: (\d+) / ",
-           r"\biteration: \d+ / \d+ \|(.*)", BARS, exclusive=True),
+           "", BARS, exclusive=True),
     Format("megatron_memory", "memory (MB)", r"\(after \d+ iterations\) memory \(MB\)|memory \(MB\) after \d+ iter",
-           r"after (\d+) iter", r"memory \(MB\)[^|]*\|(.*)", BARS, MEMORY_MIB, exclusive=True),
+           r"after (\d+) iter", "", BARS, MEMORY_MIB, exclusive=True),
     Format("torchtitan", "step:", r"(?:^|[^\w])step:\s+\d+\s.*loss:", r"\bstep:\s+(\d+)", r"\bstep:\s+\d+(.*)",
            rf"([a-z_]+):\s*({NUMBER}[A-Za-z%]*)",
            {"memory": ("peak_memory_reserved_bytes", 2.0**30), "mfu": ("mfu_ratio", 0.01)}),

@@ -50,7 +50,7 @@ def groups(text: pa.Array, pattern: str, count: int) -> list[list[str]]:
 
 def pairs(form: Format, lines: Lines, steps: Ints | None) -> Pairs:
     """Numbers of the lines of one format; `steps` where the lines have none of their own (-1: unknown)."""
-    (body,) = _extracted(lines.text, form.body, 1)
+    body = lines.text if form.pair == BARS else _extracted(lines.text, form.body, 1)[0]
     record, key, given = _key_and_value(body, form.pair)
     number, unit = _numbers(given)
     named = pc.dictionary_encode(pc.binary_join_element_wise(key, unit, "\t"))
@@ -74,7 +74,7 @@ def _extracted(text: pa.Array, pattern: str, count: int) -> list[pa.Array]:
 def _key_and_value(body: pa.Array, pair: str) -> tuple[Ints, pa.Array, pa.Array]:
     """Line, key and value of every pair. Bars between pairs are split at, others are found by pattern."""
     if pair == BARS:
-        pieces, between = pc.split_pattern(body, "|"), ":"
+        pieces, between = pc.list_slice(pc.split_pattern(body, "|"), 1), ":"  # the step stands before the first bar
     else:
         marked = pc.replace_substring_regex(body, pair, "\x1e\\1\x1f\\2\x1e")
         pieces, between = pc.split_pattern(marked, "\x1e"), "\x1f"

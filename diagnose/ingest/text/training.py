@@ -73,8 +73,6 @@ class Reader:
         return known
 
     def _arguments(self, lines: Lines) -> int:
-        if not len(lines.holding("_size").number) and not len(lines.holding("num_").number):
-            return 0
         mine = lines.matching(ARGUMENT)
         for key, value in zip(*rows.groups(mine.text, ARGUMENT, 2), strict=True):
             self.settings[ARGUMENTS[key]] = value
