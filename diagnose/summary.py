@@ -7,6 +7,7 @@ cuts are left out of all three, as in table `spans`.
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 import duckdb
@@ -90,7 +91,8 @@ def _settings(tables: Tables) -> dict[str, str]:
 
 
 def _layout(tables: Tables, settings: dict[str, str]) -> dict[str, Any]:
-    """Parallel sizes: given in the job file, else read from the process groups, else unknown."""
+    """Parallel sizes: given in the job file or printed in a log, else read from the process groups, else unknown."""
+    printed = _printed_in(tables)
     sizes: dict[str, set[int]] = {}
     if "groups" in tables:
         for row in tables["groups"].to_pylist():
@@ -100,12 +102,20 @@ def _layout(tables: Tables, settings: dict[str, str]) -> dict[str, Any]:
     for dim in ("dp", "tp", "pp", "ep", "cp"):
         given, read = settings.get(f"layout.{dim}"), sizes.get(dim, set())
         if given is not None and given.isdecimal():
-            layout[dim] = {"value": int(given), "source": "given"}
+            layout[dim] = {"value": int(given), "source": printed.get(f"layout.{dim}", "given")}
         elif len(read) == 1:
             layout[dim] = {"value": next(iter(read)), "source": "process groups"}
         else:
             layout[dim] = {"value": None, "source": "unknown"}
     return layout
+
+
+def _printed_in(tables: Tables) -> dict[str, str]:
+    """Settings that a log printed, not a job file: key -> where it stands."""
+    kinds = dict(zip(tables["files"]["path"].to_pylist(), tables["files"]["kind"].to_pylist(), strict=True))
+    rows = tables["settings"].select(["key", "source"]).to_pylist() if "settings" in tables else []
+    read = {row["key"]: row["source"] for row in rows if kinds.get(row["source"]) in ("text", "trainer_state")}
+    return {key: f"read from {PurePath(source).name}" for key, source in read.items()}
 
 
 def _step_time(tables: Tables) -> dict[str, Any]:

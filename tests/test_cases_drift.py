@@ -155,6 +155,16 @@ def test_d15_compilation_and_one_recompilation_are_no_drift(variant: Variant, tm
     assert answer.status == "unknown" and "198 steps" in answer.reason, "199 steps say nothing about thousands"
 
 
+def test_sizes_printed_in_a_log_say_where_they_were_read(tmp_path: Path) -> None:
+    text = "  tensor_model_parallel_size ..... 8\n iteration 1/ 9 | elapsed time per iteration (ms): 9.0 |\n"
+    (tmp_path / "train.log").write_text(text)
+
+    layout = ask.run(tmp_path / "train.log").job["layout"]
+
+    assert layout["tp"] == {"value": 8, "source": "read from train.log"}
+    assert layout["pp"] == {"value": None, "source": "unknown"}
+
+
 def series(diagnosis: Any) -> dict[tuple[int, str], list[float]]:
     """(step, metric) -> values."""
     found: dict[tuple[int, str], list[float]] = {}
