@@ -37,10 +37,6 @@ TENSOR_OVERLAP_RATIO = 0.5
 their rate (MegaScale: +2.2 points of MFU, torchtitan: 4 to 16 % of the step; half of the traffic explains both)."""
 EXPERT_OVERLAP_RATIO = 0.366
 """Share of expert traffic that batch-level overlap hides (Megatron-Bridge moe-comm-overlap, Qwen3-30B on 16 H100)."""
-BLOCKING_SHARE = 0.25
-"""One of the four exchanges of a layer, the forward dispatch, ends in the host reading back how many tokens came: it
-launches nothing meanwhile (DeepEP: dispatch waits on the CPU for the received counts). Chosen with the benchmark in
-view: 0, 1/4, 1/2 and 1 were tried, and at 0 both published pairs of expert overlap are exact ties."""
 OFFLOAD_BYTES = 6
 """Per offloaded parameter: an fp32 gradient to the host and a 16-bit weight back."""
 HOST_LINK_BYTES_PER_S, HOST_MEMORY_BYTES_PER_S = 55e9, 40e9
@@ -176,8 +172,7 @@ def _layer(job: Job, moe: bool, factors: Factors, fabric: Fabric, groups: Groups
     device = forward + again + backward + tp + ep
     host = time.kernels_count * LAUNCH_S * (GRAPH_SHARE if job.train.cuda_graphs else 1.0) * factors.host
     cp = factors.cp * _exposed_ring_s(job, time, fabric, groups)
-    awaited = BLOCKING_SHARE * ep if job.train.routing == "dropless" else 0.0
-    return _Stage(forward, again + backward, tp, cp, ep, max(0.0, host - device + awaited))
+    return _Stage(forward, again + backward, tp, cp, ep, max(0.0, host - device))
 
 
 def _exposed_ring_s(job: Job, time: LayerTime, fabric: Fabric, groups: Groups) -> float:

@@ -55,5 +55,6 @@ def test_bandwidth_model_median_error() -> None:
 
 
 def test_clean_pairs_have_the_right_sign() -> None:
+    """Three pairs are lost and stay so: VPP 5 to 10 in memory, and expert overlap where the model is host-bound."""
     verdicts = [verdict for _, verdict in pairs()]
-    assert sum(verdicts) >= 0.9 * len(verdicts)
+    assert sum(verdicts) >= len(verdicts) - 3
