@@ -51,9 +51,7 @@ def overlap(kernels: pa.Table, steps: pa.Table, quality: pa.Table | None = None)
     return SCHEMA.build({c.name: pa.array(v, c.type) for c, v in zip(SCHEMA.columns, columns, strict=True)})
 
 
-def _row(
-    rank: int, step: int | None, start: int, end: int, sets: list[iv.Int], mixed: bool
-) -> tuple[int | None, ...]:
+def _row(rank: int, step: int | None, start: int, end: int, sets: list[iv.Int], mixed: bool) -> tuple[int | None, ...]:
     busy, compute, comm = (iv.clip(s, start, end) for s in sets)
     exposed = iv.total(iv.subtract(comm, compute))
     moved = iv.total(comm)
