@@ -90,7 +90,8 @@ def aligned(grid: Grid, like: Grid, column: Ints | None = None) -> Floats:
 def over_ranks(value: Floats) -> Floats:
     """Median over rows per column without those that are NaN; NaN where a column has nothing."""
     if len(value) == 1:
-        return value[0]
+        only: Floats = value[0]
+        return only
     if not np.isnan(value).any():
         whole: Floats = np.median(value, axis=0)
         return whole

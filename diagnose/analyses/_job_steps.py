@@ -67,7 +67,8 @@ def _chosen(found: dict[str, Grid]) -> tuple[Grid, Floats, bool] | None:
 
 
 def _inverse(rate: Floats) -> Floats:
-    return np.divide(1.0, rate, out=np.full(len(rate), np.nan), where=rate > 0)
+    seconds: Floats = np.divide(1.0, rate, out=np.full(len(rate), np.nan), where=rate > 0)
+    return seconds
 
 
 def _per_work(found: dict[str, Grid], grid: Grid, value: Floats) -> Floats:
