@@ -12,7 +12,6 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from diagnose.analyses._grids import Floats
 
@@ -53,6 +52,8 @@ def stretches(value: Floats) -> tuple[Floats, Floats]:
 
 def shape(value: Floats) -> Shape:
     """The shape of one finite series in order of steps."""
+    from scipy.special import fdtrc
+
     count = len(value)
     level = float(np.median(value)) if count else 0.0
     noise = 1.4826 * float(np.median(np.abs(np.diff(value) - np.median(np.diff(value))))) / 2**0.5 if count > 2 else 0.0
@@ -70,7 +71,7 @@ def shape(value: Floats) -> Shape:
         free = len(middle) - 1 - parameters
         floor = free * max(least, 0.3 * noise * (len(middle) / count) ** 0.5) ** 2  # medians cannot agree better
         ratio = (total - left) / parameters / (max(left, floor) / free)
-        chance = min(1.0, float(stats.f.sf(ratio, parameters, free)) * tries)
+        chance = min(1.0, float(fdtrc(parameters, free, ratio)) * tries)
         found.append((max(left, floor) * _PENALTY[name], chance, name, places))
     left, chance, name, places = min(found)
     if chance > MOST_CHANCE:

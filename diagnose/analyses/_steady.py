@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.ndimage import median_filter
 
 from diagnose.analyses._columns import Ints
 from diagnose.analyses._grids import Flags, Floats
@@ -47,6 +46,8 @@ class Steady(NamedTuple):
 
 def steady(value: Floats) -> Steady:
     """Tell warm-up and stalls of one finite series apart from the rest."""
+    from scipy.ndimage import median_filter
+
     count = len(value)
     warm = np.zeros(count, bool)
     warm[: _warm_up(value)] = True

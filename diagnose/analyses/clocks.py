@@ -19,9 +19,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.sparse import csgraph
-from scipy.sparse.linalg import spsolve
 
 from diagnose.analyses._clock_lines import Lines, fit
 from diagnose.analyses._columns import Flags, Ints, dictionary, encode, flags, integers
@@ -60,6 +57,8 @@ def clocks(calls_on_device: pa.Table, matches: pa.Table) -> pa.Table:
     ranks, rank = encode(calls_on_device["rank"])
     if not len(ranks):
         return SCHEMA.empty()
+    if len(ranks) == 1:  # also spares the most common input scipy's import
+        return SCHEMA.build({"rank": ranks, "shared_count": [0], "reason": [ALONE]})
     ends = integers(calls_on_device["ts_ns"]) + integers(calls_on_device["dur_ns"])
     synchronises, paired = _usable(calls_on_device, matches)
     chosen = np.flatnonzero(synchronises | paired)
@@ -103,6 +102,9 @@ def _usable(calls: pa.Table, matches: pa.Table) -> tuple[Flags, Flags]:
 def _graph(count: int, lines: Lines) -> _Graph:
     groups = int(lines.group.max(initial=-1)) + 1
     shape = (count + groups, count + groups)
+    from scipy import sparse
+    from scipy.sparse import csgraph
+
     links = sparse.coo_matrix((np.ones(len(lines.rank)), (lines.rank, count + lines.group)), shape)
     component = csgraph.connected_components(links, directed=False)[1][:count].astype(np.int64)
     first = np.full(int(component.max()) + 1, count, np.int64)
@@ -124,6 +126,9 @@ def _reconciled(graph: _Graph, measured: NDArray[np.float64]) -> NDArray[np.floa
     known = column[lines.rank] >= 0
     data = np.concatenate((weight[known], -weight))
     at = (np.concatenate((rows[known], rows)), np.concatenate((column[lines.rank[known]], len(free) + lines.group)))
+    from scipy import sparse
+    from scipy.sparse.linalg import spsolve
+
     equations = sparse.coo_matrix((data, at), (len(rows), len(free) + groups)).tocsr()
     solved = spsolve((equations.T @ equations).tocsc(), equations.T @ (weight * measured))
     result = np.zeros(count)
@@ -137,6 +142,9 @@ def _errors(graph: _Graph) -> Ints:
     groups = int(lines.group.max(initial=-1)) + 1
     shape = (count + groups, count + groups)
     width = np.maximum(lines.spread_ns, RESOLUTION_NS).astype(float)
+    from scipy import sparse
+    from scipy.sparse import csgraph
+
     links = sparse.coo_matrix((width, (lines.rank, count + lines.group)), shape).tocsr()
     roots = np.unique(graph.reference)
     far = csgraph.dijkstra(links, directed=False, indices=roots, min_only=True)[:count]

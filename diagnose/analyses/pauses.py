@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagnose.schema import FLOAT, INT64, LABEL, RANKS, TEXT, table
 
@@ -56,7 +57,7 @@ def _traced(spans: pa.Table, idle: pa.Table, profiler_cost: pa.Table | None) -> 
     lost = {rank: sum(r["gc_ns"] or 0 for r in own) // len(own) for rank, own in by_rank.items()}
     worst = min(lost, key=lambda rank: (-lost[rank], rank if rank is not None else -1))
     steps = {row["step"] for row in by_rank[worst]}
-    collections = [r for r in idle.select(["rank", "step", "cause", "dur_ns"]).to_pylist() if r["cause"] == "gc"]
+    collections = idle.filter(pc.equal(idle["cause"].cast(pa.string()), "gc")).to_pylist()
     own = [r["dur_ns"] or 0 for r in collections if r["rank"] == worst and r["step"] in steps]
     stacks = profiler_cost is not None and "stacks" in profiler_cost["kind"].to_pylist()
     means = [row[0]["mean_ns"] for row in by_rank.values() if row[0]["mean_ns"] is not None]
