@@ -40,6 +40,12 @@ def encoding_of(head: bytes) -> tuple[str, int]:
     return "utf-8", 0
 
 
+_INVALID = "\udcff"
+"""Stands for bytes that are no character; a valid text cannot hold it, but it can hold U+FFFD."""
+_MARKING = "diagnose.mark_invalid"
+codecs.register_error(_MARKING, lambda error: (_INVALID, error.end))  # type: ignore[attr-defined]
+
+
 def to_utf8(pieces: Iterator[bytes], note: Note) -> Iterator[bytes]:
     """The pieces as UTF-8; the first decides the encoding."""
     held = b""
@@ -60,16 +66,16 @@ def to_utf8(pieces: Iterator[bytes], note: Note) -> Iterator[bytes]:
 
 
 def _recoded(held: bytes, pieces: Iterator[bytes], encoding: str, note: Note) -> Iterator[bytes]:
-    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    decoder = codecs.getincrementaldecoder(encoding)(_MARKING)
     produced, replaced, first = 0, 0, None
     piece: bytes | None = held
     while piece is not None:
         following = next(pieces, None)
         text = decoder.decode(piece, final=following is None)
-        out = text.encode("utf-8", "replace")
-        found = text.count("�")
+        found = text.count(_INVALID)
         if found and first is None:
-            first = produced + out.find("�".encode())
+            first = produced + len(text[: text.find(_INVALID)].encode("utf-8", "replace"))
+        out = text.replace(_INVALID, "\ufffd").encode("utf-8", "replace")
         replaced += found
         produced += len(out)
         if out:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from diagnose.errors import InputError
@@ -179,6 +179,7 @@ ENCODINGS = ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le"]
 
 
 @given(st.text(max_size=400), st.sampled_from(ENCODINGS), st.integers(1, 64))
+@example("a real \ufffd is valid text", "utf-16-le", 1)
 def test_marked_text_of_any_encoding(text: str, encoding: str, size: int) -> None:
     text = text.replace("\0", "")
     notes: list[tuple[str, int | None, str]] = []
