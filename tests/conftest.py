@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 from tests import ask
-
-
-# CI tries the same examples every time, so that it only fails for a change; at a desk they are new ones each time.
-hypothesis.settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    hypothesis.settings.load_profile("ci")
 
 
 @pytest.fixture(scope="session")
