@@ -11,11 +11,12 @@ fix = """
 Find what that rank holds more of in the memory parts. Pipeline: move layers away from the first stage (Megatron-LM
 --decoder-first-pipeline-num-layers, torchtitan pipeline layers per stage). Experts: balance them or set a capacity factor.
 Variable lengths: pack or sort sequences. Rank 0: torch.load with map_location, torch.cuda.set_device before the first CUDA call."""
-quiet_when = "ranks peak alike, or only one rank was recorded"
+quiet_when = "ranks peak alike, differ by less than a gigabyte, or only one rank was recorded"
 collect = "snapshots, traces with profile_memory=True, or logged memory figures of all ranks over the same steps"
 sources = ["https://arxiv.org/abs/2205.05198 section 4.2.3"]
 [params]
 min_more_ratio = { default = 0.1, doc = "above the median of all ranks; a guess, to be fitted" }
+min_more_bytes = { default = 1073741824, doc = "above the median: 1 GiB, about a hundredth of a training GPU; less is noise or host memory; a guess, to be fitted" }
 */
 WITH known AS (  -- without totals a trace sees only what was made since it began
   FROM memory WHERE source::VARCHAR <> 'trace' OR reserved_bytes IS NOT NULL
@@ -53,6 +54,7 @@ SELECT
   NULL AS undecided
 FROM peaks AS p JOIN best AS b USING (source, figure)
 WHERE p.peak_bytes > (1 + $min_more_ratio) * b.median_bytes
+  AND p.peak_bytes - b.median_bytes >= $min_more_bytes
 UNION ALL BY NAME
 SELECT 0 AS lost_ns, 'only one rank''s memory was recorded' AS undecided
 WHERE NOT EXISTS (FROM best)

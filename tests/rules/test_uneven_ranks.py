@@ -34,3 +34,11 @@ def test_unknown_ranks_may_be_one_and_the_same() -> None:
 
 def test_thresholds() -> None:
     turns_exactly_at("uneven-ranks", fires(), min_more_ratio=0.5)
+
+
+def test_a_difference_that_no_device_notices_is_none() -> None:
+    kib = 1 / 2**20
+
+    assert outcome("uneven-ranks", job(40 * kib, 40 * kib, 60 * kib)).status == "clear"
+    assert outcome("uneven-ranks", job(4, 4, 4, 5 - kib)).status == "clear"
+    assert outcome("uneven-ranks", job(4, 4, 4, 5)).status == "found"
