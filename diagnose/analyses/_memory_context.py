@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnose.analyses._columns import Flags, Ints, integers, rows_of
+from diagnose.analyses._columns import Flags, Ints, codes, dictionary, flags, integers, rows_of
 from diagnose.analyses._memory_stacks import CLASSES, meaning
 from diagnose.analyses._replay import Lives
+from diagnose.analyses._work import of_rank
 
 Said = tuple[Ints, "np.ndarray", Ints, Flags, Ints]
 _OF_PHASE = {"forward": "forward", "backward": "backward", "optimizer": "optimizer"}
@@ -88,31 +89,45 @@ def of_trace(rank: int, allocations: pa.Table, events: pa.Table | None, op_args:
         return nothing
     from diagnose.analyses._host import HostStack
 
-    mine = events.filter(pa.array(integers(events["rank"], -(1 << 30)) == rank))
+    mine = of_rank(events, rank, absent=-(1 << 30))
     row = rows_of(integers(mine["event_id"]), integers(allocations["event_id"], -1))
     if (row < 0).any():
         return nothing
+    here = mine.select(["process", "thread", "ts_ns"]).take(pa.array(row))
     host = HostStack(mine, op_args)
-    here = mine.take(pa.array(row))
     said = host.labels(host.at(here["process"], here["thread"], here["ts_ns"]))
-    phase, op, module = (said[name].cast(pa.string()).to_pylist() for name in ("phase", "op", "module"))
-    text = pa.array([o or "" for o in op])
-    communicates = np.asarray(pc.match_substring_regex(text, _COMMUNICATION), dtype=bool)
-    kind = np.array([CLASSES.index(_OF_PHASE.get(p or "", "none")) for p in phase], dtype=np.int64)
-    kind[communicates] = CLASSES.index("comm")
-    names = [" ".join(filter(None, (m, o))) for m, o in zip(module, op, strict=True)]
-    places = list(dict.fromkeys(filter(None, names)))
-    number = {name: i for i, name in enumerate(places)}
-    place = np.array([number.get(name, -1) for name in names], dtype=np.int64)
-    loss = np.asarray(pc.match_substring_regex(text, "cross_entropy|nll_loss|log_softmax"), dtype=bool)
+    phases, phase = _coded(said["phase"])
+    ops, op = _coded(said["op"])
+    places, place = _places(_coded(said["module"]), (ops, op))
+    texts = pa.array(ops)
+    kind = np.array([CLASSES.index(_OF_PHASE.get(p, "none")) for p in phases], dtype=np.int64)[phase]
+    kind[flags(pc.match_substring_regex(texts, _COMMUNICATION))[op]] = CLASSES.index("comm")
+    loss = flags(pc.match_substring_regex(texts, "cross_entropy|nll_loss|log_softmax"))[op]
     confidence = np.where(kind > 0, 0.8, 0.0)
     optimizer = np.flatnonzero(kind == CLASSES.index("optimizer"))
     first = optimizer[np.diff(optimizer, prepend=-2) > 1] if len(optimizer) else optimizer
-    return Context(kind, confidence, place, loss, np.full(n, -1), n, places, np.union1d(first, _ranges(mine, here)))
+    starts = np.union1d(first, _ranges(mine, here))
+    return Context(kind, confidence, place, loss, np.full(n, -1), n, places, starts)
+
+
+def _coded(column: pa.DictionaryArray) -> tuple[list[str], Ints]:
+    """Texts of a column, a last empty one for nulls, and the index of each row's."""
+    texts = [*column.dictionary.to_pylist(), ""]
+    return texts, integers(column.indices, len(texts) - 1)
+
+
+def _places(module: tuple[list[str], Ints], op: tuple[list[str], Ints]) -> tuple[list[str], Ints]:
+    """Module and operator as one text, and the index of each row's; -1 where nothing was open."""
+    width = len(op[0])
+    pairs, local = np.unique(module[1] * width + op[1], return_inverse=True)
+    texts = [" ".join(filter(None, (module[0][pair // width], op[0][pair % width]))) for pair in pairs.tolist()]
+    places = list(dict.fromkeys(filter(None, texts)))
+    number = {text: i for i, text in enumerate(places)}
+    return places, np.array([number.get(text, -1) for text in texts], dtype=np.int64)[local]
 
 
 def _ranges(events: pa.Table, allocations: pa.Table) -> Ints:
     """Allocator events at which an Optimizer.step range starts."""
-    named = pc.starts_with(events["name"].cast(pa.string()), "Optimizer.step")
-    starts = np.sort(integers(events.filter(named)["ts_ns"]))
+    named = np.array([name.startswith("Optimizer.step") for name in dictionary(events["name"])])
+    starts = np.sort(integers(events["ts_ns"].filter(pa.array(named[codes(events["name"])]))))
     return np.unique(np.searchsorted(integers(allocations["ts_ns"]), starts))

@@ -64,6 +64,12 @@ def by_rank(events: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         yield rank, events if len(distinct) == 1 else events.filter(pc.equal(ranks, rank))
 
 
+def of_rank(rows: pa.Table, rank: int, absent: int = -1) -> pa.Table:
+    """The rows of one rank (null counts as `absent`); nothing is copied where all are."""
+    mine = integers(rows["rank"], absent) == rank
+    return rows if mine.all() else rows.filter(pa.array(mine))
+
+
 def of_kind(events: pa.Table, *kinds: str) -> Ints:
     """Rows of the given kinds, in table order."""
     wanted = np.array([name in kinds for name in dictionary(events["kind"])], bool)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from diagnose.analyses._columns import integers, label
 from diagnose.analyses._operator_flop import FORMATS, compute_dtypes, longest_kernel, operators
 from diagnose.analyses._shapes import PRODUCTS
-from diagnose.analyses._work import by_rank
+from diagnose.analyses._work import by_rank, of_rank
 from diagnose.formulas.gpus import peak
 from diagnose.schema import FLOAT, INT32, INT64, LABEL, table
 
@@ -39,10 +39,7 @@ SCHEMA = table(
 
 def gemms(kernels: pa.Table, events: pa.Table, op_args: pa.Table, files: pa.Table) -> pa.Table:
     """Every recorded product that launched kernels."""
-    parts = [
-        _of_rank(mine, events.filter(pa.array(integers(events["rank"], -1) == rank)), op_args, gpu_of(files, rank))
-        for rank, mine in by_rank(kernels)
-    ]
+    parts = [_of_rank(mine, of_rank(events, rank), op_args, gpu_of(files, rank)) for rank, mine in by_rank(kernels)]
     return pa.concat_tables(parts).unify_dictionaries() if parts else SCHEMA.empty()
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from diagnose.analyses._columns import Flags, Ints, codes, dictionary, flags, integers
 from diagnose.analyses._host_names import matches
 from diagnose.analyses._operator_flop import FORMATS, Floats, Operators, compute_dtypes, longest_kernel, operators
-from diagnose.analyses._work import by_rank
+from diagnose.analyses._work import by_rank, of_rank
 from diagnose.analyses.gemms import gpu_of
 from diagnose.formulas.gpus import find_gpu, peak
 from diagnose.schema import FLOAT, INT32, INT64, LABEL, TEXT, table
@@ -67,10 +67,8 @@ def mfu(
     """One row per (rank, step); per rank one row for the window where no step is known."""
     rows: list[dict[str, object]] = []
     for rank, mine in by_rank(kernels):
-        ops = operators(events.filter(pa.array(integers(events["rank"], -1) == rank)), op_args, mine)
-        rows += _of_rank(
-            rank, mine, steps.filter(pa.array(integers(steps["rank"], -1) == rank)), ops, gpu_of(files, rank)
-        )
+        ops = operators(of_rank(events, rank), op_args, mine)
+        rows += _of_rank(rank, mine, of_rank(steps, rank), ops, gpu_of(files, rank))
     return SCHEMA.build({name: [row[name] for row in rows] for name in SCHEMA.arrow.names}) if rows else SCHEMA.empty()
 
 

@@ -21,7 +21,7 @@ from diagnose.analyses._columns import Flags, Ints, codes, dictionary, flags, in
 from diagnose.analyses._host_names import BACKWARD_NODE, matches
 from diagnose.analyses._intervals import total, union
 from diagnose.analyses._nesting import Nesting, Threads
-from diagnose.analyses._work import by_rank, of_kind
+from diagnose.analyses._work import by_rank, of_kind, of_rank
 from diagnose.schema import INT32, INT64, LABEL, table
 
 SCHEMA = table(
@@ -42,7 +42,7 @@ def recompute(kernels: pa.Table, events: pa.Table, op_args: pa.Table, steps: pa.
     """One row per (rank, step) with recomputed kernels; none where nothing was found."""
     rows: list[tuple[int, int | None, int, int, int, str]] = []
     for rank, mine in by_rank(kernels) if kernels.num_rows else ():
-        rows += _of_rank(rank, mine, events.filter(pa.array(integers(events["rank"], -1) == rank)), op_args)
+        rows += _of_rank(rank, mine, of_rank(events, rank), op_args)
     columns = zip(*rows, strict=True) if rows else [()] * len(SCHEMA.columns)
     return SCHEMA.build(dict(zip(SCHEMA.arrow.names, map(list, columns), strict=True)))
 

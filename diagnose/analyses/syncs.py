@@ -16,7 +16,7 @@ from diagnose.analyses._columns import Flags, Ints, codes, dictionary, flags, in
 from diagnose.analyses._host import HostStack
 from diagnose.analyses._host_causes import synchronises
 from diagnose.analyses._nesting import Nesting, Threads
-from diagnose.analyses._work import by_rank, of_kind
+from diagnose.analyses._work import by_rank, of_kind, of_rank
 from diagnose.schema import INT32, INT64, LABEL, table
 
 SCHEMA = table(
@@ -45,15 +45,11 @@ def syncs(events: pa.Table, kernels: pa.Table, idle: pa.Table, steps: pa.Table) 
     on_device = flags(kernels["device"].is_valid()) | flags(kernels["stream"].is_valid())
     working = np.unique(integers(kernels["rank"], -1)[on_device])
     parts = [
-        _of_rank(rank, mine, _only(kernels, rank), _only(idle, rank), _only(steps, rank))
+        _of_rank(rank, mine, of_rank(kernels, rank), of_rank(idle, rank), of_rank(steps, rank))
         for rank, mine in (by_rank(events) if len(working) else ())
         if rank in working
     ]
     return pa.concat_tables([SCHEMA.empty(), *parts]).unify_dictionaries()
-
-
-def _only(rows: pa.Table, rank: int) -> pa.Table:
-    return rows.filter(pa.array(integers(rows["rank"], -1) == rank))
 
 
 def _of_rank(rank: int, events: pa.Table, kernels: pa.Table, idle: pa.Table, steps: pa.Table) -> pa.Table:

@@ -13,7 +13,7 @@ from typing import Any
 
 from diagnose.errors import InputError
 
-READ_BYTES = 4 << 20
+READ_BYTES = 1 << 20  # larger pieces leave the processor's cache before they are used
 _FIRST_READ_BYTES = 64 << 10  # most readers of a first piece only look at the head
 _PATIENCE_S = 5
 _WITH_BUCKET = re.compile(r"^(file://|[a-z][a-z0-9+]+://[^/?]+)")

@@ -17,7 +17,7 @@ from diagnose.ingest.kineto._tables import join, tables_of
 from diagnose.schema import Tables
 
 BLOCK_BYTES = 16 << 20
-_PIECE_BYTES = 2 << 20
+_PIECE_BYTES = 1 << 20
 
 _KEYS = re.compile(
     rb'(?<!\\)"(?:traceEvents|schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds|displayTimeUnit)"\s*:'
