@@ -10,6 +10,8 @@ Method: records per kernel (`_records`), exposure by interval algebra (`_partiti
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +19,7 @@ import pyarrow.compute as pc
 from diagnose.analyses import _intervals as iv
 from diagnose.analyses._blocked import REASONS, blocked_by
 from diagnose.analyses._columns import Ints, codes, dictionary, integers, label, lookup, take
+from diagnose.analyses._host_exchanges import Said, host_exchanges
 from diagnose.analyses._operations import VOCABULARY, code
 from diagnose.analyses._partition import Comm, busy_set, exposed_ns, of_class
 from diagnose.analyses._records import EVIDENCE, Records, records
@@ -39,6 +42,8 @@ SCHEMA = table(
     ("group_size", INT32, "ranks; null where unknown"),
     ("peer", INT32, "peer or root, where recorded"),
     ("in_splits", LABEL, "JSON text of the split sizes; null when even or unknown"),
+    ("out_splits", LABEL, "as in_splits, of what this rank receives"),
+    ("received_bytes", INT64, "of an all-to-all: what this rank receives, its own part included; null where unknown"),
     ("stream", INT64, "stream"),
     ("ts_ns", INT64, "start"),
     ("dur_ns", INT64, "duration: waiting for peers and transfer together"),
@@ -62,7 +67,12 @@ DIRECTIONS = ("send", "recv")
 
 
 def calls_on_device(
-    kernels: pa.Table, calls: pa.Table, groups: pa.Table, steps: pa.Table, events: pa.Table
+    kernels: pa.Table,
+    calls: pa.Table,
+    groups: pa.Table,
+    steps: pa.Table,
+    events: pa.Table,
+    op_args: pa.Table | None = None,
 ) -> pa.Table:
     """Every communication kernel of every rank, in order of start within the rank."""
     found = [SCHEMA.empty()]
@@ -70,8 +80,26 @@ def calls_on_device(
         mine = kernels.filter(pc.equal(kernels["rank"], rank))
         if bool(of_class(mine, "comm").any()):
             said = calls.filter(pc.equal(calls["rank"], rank))
-            found.append(_of_rank(rank, mine, said, groups, steps.filter(pc.equal(steps["rank"], rank)), part))
+            own = _of_rank(rank, mine, said, groups, steps.filter(pc.equal(steps["rank"], rank)), part)
+            found.append(own if op_args is None else _with_operators(own, part, op_args))
     return pa.concat_tables(found).unify_dictionaries().combine_chunks()
+
+
+def _with_operators(own: pa.Table, events: pa.Table, op_args: pa.Table) -> pa.Table:
+    """Host all-to-alls with what their operators say of sizes."""
+    vocabulary = np.array([code(name) for name in dictionary(own["op"])], np.int64)
+    on_host = np.asarray(own["stream"].is_null()) & np.asarray(own["size_bytes"].is_null())
+    op = np.where(on_host, vocabulary[codes(own["op"])], 0)
+    said = host_exchanges(op, integers(own["ts_ns"]), events, op_args)
+    if not said:
+        return own
+    for name in Said._fields:
+        values = own[name].to_pylist()
+        for row, one in said.items():
+            values[row] = getattr(one, name)
+        at = own.column_names.index(name)
+        own = own.set_column(at, own.schema.field(at), pa.array(values).cast(own.schema.field(at).type))
+    return own
 
 
 def _of_rank(
@@ -94,19 +122,28 @@ def _of_rank(
             },
             **{
                 c: calls[c].take(picked)
-                for c in ("group", "seq", "comm_id", "dtype", "group_size", "peer", "in_splits")
+                for c in ("group", "seq", "comm_id", "dtype", "group_size", "peer", "in_splits", "out_splits")
             },
             "rank": np.full(len(dim), rank, np.int32),
             "dim": label(list(COMM_DIMS), dim),
             "op": label(list(VOCABULARY), record.op),
             "direction": _direction(calls, record),
             "size_bytes": np.ma.array(record.size_bytes, mask=record.size_bytes < 0),
+            "received_bytes": _received(record, calls),
             "hidden_ns": iv.overlap_with(start, start + length, compute),
             "exposed_ns": exposed,
             "blocked_by": label(list(REASONS), reasons),
             "evidence": label(list(EVIDENCE), record.evidence),
         }
     )
+
+
+def _received(record: Records, calls: pa.Table) -> np.ma.MaskedArray[Any, Any]:
+    """Bytes out of each all-to-all: elements out, as wide as those in."""
+    inward, outward = (take(integers(calls[c], -1), record.call, -1) for c in ("in_count", "out_count"))
+    width = record.size_bytes // np.maximum(inward, 1)
+    known = (record.op == code("all_to_all")) & (inward > 0) & (outward >= 0) & (record.size_bytes == width * inward)
+    return np.ma.array(outward * width, mask=~known)
 
 
 def _direction(calls: pa.Table, record: Records) -> pa.Array:

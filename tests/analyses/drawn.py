@@ -76,7 +76,7 @@ def analysed(found: pa.Table, **tables: pa.Table) -> dict[str, pa.Table]:
         given["files"],
     )
     result["groups"] = groups(given["members"], given["calls"], given["settings"], given["files"])
-    called = (result["kernels"], given["calls"], result["groups"], result["steps"], found)
+    called = (result["kernels"], given["calls"], result["groups"], result["steps"], found, given["op_args"])
     result["calls_on_device"] = calls_on_device(*called)
     result["matches"] = matches(result["calls_on_device"], given["members"], given["files"])
     result["clocks"] = clocks(result["calls_on_device"], result["matches"])
