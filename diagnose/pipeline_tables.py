@@ -16,8 +16,8 @@ COMPUTE_PHASES = ("forward", "backward", "backward_input", "weight")
 PEER_PHASES = ("send_forward", "recv_forward", "send_backward", "recv_backward")
 """Exchange with the next or previous stage; `_forward` carries activations, `_backward` their gradients."""
 TAIL_PHASES = (
-    "parameter_sync", "gradient_sync", "layernorm_sync", "embedding_sync", "gradient_clip", "optimizer", "gc", "loss",
-    "other",
+    "parameter_sync", "gradient_sync", "late_gradient_sync", "layernorm_sync", "embedding_sync", "gradient_clip",
+    "optimizer", "gc", "loss", "other",
 )  # fmt: skip
 """Work of a stage around its micro-batches."""
 PHASES = (*COMPUTE_PHASES, *PEER_PHASES, *TAIL_PHASES)

@@ -17,6 +17,9 @@ from diagnose import __version__
 from diagnose.findings import Diagnosis, Finding, Outcome, Symptom
 from diagnose.schema import PARTS, Tables
 
+_PRINTED = ("text", "trainer_state", "pipeline_sizes")
+"""Kinds of files that hold what a job said of itself, not what its owner wrote down for us."""
+
 
 def summarise(
     tables: Tables,
@@ -114,7 +117,7 @@ def _printed_in(tables: Tables) -> dict[str, str]:
     """Settings that a log printed, not a job file: key -> where it stands."""
     kinds = dict(zip(tables["files"]["path"].to_pylist(), tables["files"]["kind"].to_pylist(), strict=True))
     rows = tables["settings"].select(["key", "source"]).to_pylist() if "settings" in tables else []
-    read = {row["key"]: row["source"] for row in rows if kinds.get(row["source"]) in ("text", "trainer_state")}
+    read = {row["key"]: row["source"] for row in rows if kinds.get(row["source"]) in _PRINTED}
     return {key: f"read from {PurePath(source).name}" for key, source in read.items()}
 
 

@@ -92,7 +92,6 @@ _EVIDENCE = (
     Format("pickle", "a Python pickle (never loaded: it could run code)", _OUT, _signs.pickle(
         without=(*_SNAPSHOT, *_DUMP))),
     Format("tfevents", "a TensorBoard event file", _LATER, _signs.binary(b"brain.Event:")),
-    Format("parquet", "a Parquet table", _LATER, _signs.starts(b"PAR1")),
 )  # fmt: skip
 
 _MISTAKES = (

@@ -50,7 +50,6 @@ FILES: dict[str, tuple[bytes, str, str]] = {
     "page.json": (b"\n<!DOCTYPE html><title>404</title>", "html", "unknown_format"),
     "error.json": (b'<?xml version="1.0"?><Error/>', "xml", "unknown_format"),
     "lfs.json": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n", "git_lfs", "unknown_format"),
-    "table.parquet": (b"PAR1\0\0", "parquet", "unknown_format"),
     "shot.png": (b"\x89PNG\r\n\x1a\n\0", "image", "unknown_format"),
     "diagnosis.json": (b'{"schema_version": 1, "tool": {"name": "diagnose"}}', "diagnosis", "unknown_format"),
 }  # fmt: skip
