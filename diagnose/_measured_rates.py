@@ -7,8 +7,7 @@ model says.
 
 from __future__ import annotations
 
-import duckdb
-
+from diagnose import sql
 from diagnose.planner.layers import product_s
 from diagnose.schema import Tables
 
@@ -29,8 +28,7 @@ def _products(tables: Tables, gpu: str) -> float | None:
     gemms = tables.get("gemms")
     if gemms is None or not gemms.num_rows:
         return None
-    with duckdb.connect() as connection:
-        connection.register("gemms", gemms)
+    with sql.over(gemms=gemms) as connection:
         rows = connection.sql(
             """SELECT m, n, k, batch, dtype::VARCHAR, count(*), sum(dur_ns)::BIGINT FROM gemms
                WHERE efficiency_ratio IS NOT NULL AND dur_ns > 0 AND m > 0 AND n > 0 AND k > 0 GROUP BY ALL"""
@@ -48,8 +46,7 @@ def _dimensions(tables: Tables) -> dict[str, float]:
     links = tables.get("link_expectations")
     if links is None or not links.num_rows:
         return {}
-    with duckdb.connect() as connection:
-        connection.register("links", links)
+    with sql.over(links=links) as connection:
         rows = connection.sql(
             """SELECT dim::VARCHAR, sum(calls_count * transfer_ns) / sum(calls_count * expected_ns) FROM links
                WHERE expected_ns > 0 AND dim IN ('tp', 'cp', 'ep', 'pp', 'dp')

@@ -10,10 +10,9 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import Any
 
-import duckdb
 import numpy as np
 
-from diagnose import __version__
+from diagnose import __version__, sql
 from diagnose.findings import Diagnosis, Finding, Outcome, Symptom
 from diagnose.schema import PARTS, Tables
 
@@ -125,23 +124,22 @@ def _step_time(tables: Tables) -> dict[str, Any]:
     rows = tables.get("step_time")
     if rows is None or rows.num_rows == 0:
         return _parts([], 0) | {"steps_count": 0, "median_ns": None, **_shares(tables, in_steps=True)}
-    con = duckdb.connect()
-    con.register("all_steps", rows)
-    con.register("analysed", tables["spans"].select(["rank", "step"]) if "spans" in tables else rows)
-    # A step that the recording cuts is no part of a mean: figures here are over the same steps as those of findings.
-    con.execute("CREATE TEMP TABLE step_time AS FROM all_steps SEMI JOIN analysed USING (rank, step)")
-    median, count = con.sql(
-        """SELECT median(longest_ns), count(*) FROM
-           (SELECT step, max(dur_ns) AS longest_ns FROM
-             (SELECT rank, step, sum(dur_ns)::BIGINT AS dur_ns FROM step_time GROUP BY ALL) GROUP BY step)"""
-    ).fetchall()[0]
-    cells = con.sql("SELECT count(*) FROM (SELECT DISTINCT rank, step FROM step_time)").fetchall()[0][0]
-    totals = con.sql("SELECT part, sum(dur_ns)::BIGINT FROM step_time GROUP BY part").fetchall()
-    per_rank = con.sql(
-        """SELECT rank, part, sum(dur_ns)::BIGINT, any_value(steps) FROM step_time
-           JOIN (SELECT rank, count(DISTINCT step) AS steps FROM step_time GROUP BY rank) USING (rank)
-           GROUP BY rank, part"""
-    ).fetchall()
+    analysed = tables["spans"].select(["rank", "step"]) if "spans" in tables else rows
+    with sql.over(all_steps=rows, analysed=analysed) as con:
+        # A step that the recording cuts is no part of a mean: these figures are over the same steps as findings.
+        con.execute("CREATE TEMP TABLE step_time AS FROM all_steps SEMI JOIN analysed USING (rank, step)")
+        median, count = con.sql(
+            """SELECT median(longest_ns), count(*) FROM
+               (SELECT step, max(dur_ns) AS longest_ns FROM
+                 (SELECT rank, step, sum(dur_ns)::BIGINT AS dur_ns FROM step_time GROUP BY ALL) GROUP BY step)"""
+        ).fetchall()[0]
+        cells = con.sql("SELECT count(*) FROM (SELECT DISTINCT rank, step FROM step_time)").fetchall()[0][0]
+        totals = con.sql("SELECT part, sum(dur_ns)::BIGINT FROM step_time GROUP BY part").fetchall()
+        per_rank = con.sql(
+            """SELECT rank, part, sum(dur_ns)::BIGINT, any_value(steps) FROM step_time
+               JOIN (SELECT rank, count(DISTINCT step) AS steps FROM step_time GROUP BY rank) USING (rank)
+               GROUP BY rank, part"""
+        ).fetchall()
     return {
         "steps_count": count,
         "median_ns": round(median),
@@ -155,11 +153,12 @@ def _window(tables: Tables) -> dict[str, Any]:
     rows = tables.get("window_time")
     if rows is None or rows.num_rows == 0:
         return _parts([], 0) | {"dur_ns": None, **_shares(tables, in_steps=False)}
-    con = duckdb.connect()
-    con.register("window_time", rows)
-    per_rank = con.sql("SELECT rank, part, dur_ns FROM window_time").fetchall()
-    totals = con.sql("SELECT part, sum(dur_ns)::BIGINT FROM window_time GROUP BY part").fetchall()
-    longest = con.sql("SELECT max(d) FROM (SELECT sum(dur_ns)::BIGINT AS d FROM window_time GROUP BY rank)").fetchall()
+    with sql.over(window_time=rows) as con:
+        per_rank = con.sql("SELECT rank, part, dur_ns FROM window_time").fetchall()
+        totals = con.sql("SELECT part, sum(dur_ns)::BIGINT FROM window_time GROUP BY part").fetchall()
+        longest = con.sql(
+            "SELECT max(d) FROM (SELECT sum(dur_ns)::BIGINT AS d FROM window_time GROUP BY rank)"
+        ).fetchall()
     return {
         "dur_ns": longest[0][0],
         **_parts(totals, len({rank for rank, _, _ in per_rank})),
@@ -195,14 +194,13 @@ def _shares(tables: Tables, *, in_steps: bool) -> dict[str, float | None]:
     overlap = tables.get("overlap")
     if overlap is None or overlap.num_rows == 0:
         return unknown
-    con = duckdb.connect()
-    con.register("overlap", overlap)
-    con.register("analysed", tables["spans"].select(["rank", "step"]) if "spans" in tables else overlap)
+    analysed = tables["spans"].select(["rank", "step"]) if "spans" in tables else overlap
     of = "(FROM overlap SEMI JOIN analysed USING (rank, step))" if in_steps else "overlap"
-    comm, hidden, exposed, span, doubtful = con.sql(
-        f"""SELECT sum(comm_ns)::BIGINT, sum(hidden_ns)::BIGINT, sum(exposed_ns)::BIGINT, sum(dur_ns)::BIGINT,
-               count(*) FILTER (comm_ns IS NULL) FROM {of} WHERE step IS {"NOT" if in_steps else ""} NULL"""
-    ).fetchall()[0]
+    with sql.over(overlap=overlap, analysed=analysed) as con:
+        comm, hidden, exposed, span, doubtful = con.sql(
+            f"""SELECT sum(comm_ns)::BIGINT, sum(hidden_ns)::BIGINT, sum(exposed_ns)::BIGINT, sum(dur_ns)::BIGINT,
+                   count(*) FILTER (comm_ns IS NULL) FROM {of} WHERE step IS {"NOT" if in_steps else ""} NULL"""
+        ).fetchall()[0]
     if doubtful or not span:
         return unknown
     return {"hidden_comm_ratio": hidden / comm if comm else None, "comm_share_ratio": exposed / span}

@@ -6,9 +6,9 @@ the recording began is normal, and said. Nothing here is a finding; it tells how
 
 from __future__ import annotations
 
-import duckdb
 import pyarrow as pa
 
+from diagnose import sql
 from diagnose.schema import INGESTED
 
 SCHEMA = INGESTED["quality"]
@@ -100,19 +100,17 @@ def doubts(  # noqa: PLR0913, PLR0917  (one parameter per table)
     calls: pa.Table,
 ) -> pa.Table:
     """One row per doubt and rank; `count` is how many events or steps it concerns."""
-    with duckdb.connect() as connection:
-        for name, table in (
-            ("kernels", kernels),
-            ("collectives", collectives),
-            ("steps", steps),
-            ("profiler_cost", profiler_cost),
-            ("files", files),
-            ("matches", matches),
-            ("clocks", clocks),
-            ("events", events),
-            ("calls", calls),
-        ):
-            connection.register(name, table)
+    with sql.over(
+        kernels=kernels,
+        collectives=collectives,
+        steps=steps,
+        profiler_cost=profiler_cost,
+        files=files,
+        matches=matches,
+        clocks=clocks,
+        events=events,
+        calls=calls,
+    ) as connection:
         rows = connection.sql(
             f"""SELECT problem, path, rank, count, detail FROM ({_DOUBTS}) AS doubts
                 LEFT JOIN (SELECT rank, min(path) AS path FROM files WHERE status <> 'unusable' GROUP BY rank)

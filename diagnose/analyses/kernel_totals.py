@@ -6,9 +6,9 @@ window. The duration of a communication kernel includes waiting for its peers. I
 
 from __future__ import annotations
 
-import duckdb
 import pyarrow as pa
 
+from diagnose import sql
 from diagnose.schema import FLOAT, INT32, INT64, LABEL, table
 
 SCHEMA = table(
@@ -54,7 +54,6 @@ ORDER BY t.rank, t.dur_ns DESC, t.name
 
 def kernel_totals(kernels: pa.Table) -> pa.Table:
     """One row per kernel name and rank, longest total first."""
-    with duckdb.connect() as connection:
-        connection.register("kernels", kernels)
+    with sql.over(kernels=kernels) as connection:
         found: pa.Table = connection.sql(_QUERY).to_arrow_table()
     return found.select(SCHEMA.arrow.names).cast(SCHEMA.arrow)

@@ -11,9 +11,9 @@ Method: sums over `arrivals` and `collectives`.
 
 from __future__ import annotations
 
-import duckdb
 import pyarrow as pa
 
+from diagnose import sql
 from diagnose.schema import FLOAT, INT32, INT64, table
 
 SCHEMA = table(
@@ -78,10 +78,7 @@ ORDER BY rank
 
 def late_ranks(arrivals: pa.Table, collectives: pa.Table, spans: pa.Table) -> pa.Table:
     """One row per rank that shares a call with another."""
-    with duckdb.connect() as connection:
-        connection.register("arrivals", arrivals)
-        connection.register("collectives", collectives)
-        connection.register("spans", spans)
+    with sql.over(arrivals=arrivals, collectives=collectives, spans=spans) as connection:
         rows = connection.sql(_SQL).fetchall()
     names = SCHEMA.arrow.names
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)

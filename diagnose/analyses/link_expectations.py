@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
+from diagnose import sql
 from diagnose.formulas.bandwidth import busbw_factor
 from diagnose.formulas.gpus import FastDomain, fast_domain
 from diagnose.formulas.links import Fabric, Placement, collective_s
@@ -66,9 +66,7 @@ def link_expectations(
     collectives: pa.Table, groups: pa.Table, files: pa.Table, settings: pa.Table | None = None
 ) -> pa.Table:
     """One row per group, operation and size with measured bandwidth."""
-    with duckdb.connect() as connection:
-        connection.register("collectives", collectives)
-        connection.register("groups", groups)
+    with sql.over(collectives=collectives, groups=groups) as connection:
         found = connection.sql(_SQL)
         rows = [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
     gpus = {g for g in files["gpu"].to_pylist() if g}

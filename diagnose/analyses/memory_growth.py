@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from diagnose import sql
 from diagnose.analyses._columns import Ints
 from diagnose.analyses._memory_messages import devices_of
 from diagnose.analyses._memory_series import Track, tracks
@@ -147,10 +148,8 @@ def _theil_sen(at: np.ndarray, value: Ints) -> float:
 
 def _places(lifetimes: pa.Table) -> list[dict[str, Any]]:
     """Places of which every recorded allocation of one size is alive at the end, made at different times."""
-    import duckdb
-
-    with duckdb.connect() as connection:
-        connection.register("lifetimes", lifetimes.select(["rank", "place", "size_bytes", "alive", "start_index"]))
+    columns = ["rank", "place", "size_bytes", "alive", "start_index"]
+    with sql.over(lifetimes=lifetimes.select(columns)) as connection:
         found = connection.execute(
             """SELECT rank, place, COUNT(*) AS kept, SUM(size_bytes)::BIGINT AS held, MEDIAN(size_bytes) AS size
                FROM lifetimes WHERE place IS NOT NULL AND start_index >= 0

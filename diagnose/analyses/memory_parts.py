@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
+from diagnose import sql
 from diagnose.schema import BOOL, FLOAT, INT32, INT64, LABEL, TEXT, table
 
 MEMORY_PARTS = (
@@ -94,9 +94,7 @@ def _alive(lifetimes: pa.Table, moments: list[dict[str, Any]]) -> dict[int, dict
         }
     )
     found: dict[int, dict[str, dict[str, Any]]] = {}
-    with duckdb.connect() as connection:
-        connection.register("moments", keys)
-        connection.register("lifetimes", lifetimes)
+    with sql.over(moments=keys, lifetimes=lifetimes) as connection:
         for row in connection.sql(_ALIVE).to_arrow_table().to_pylist():
             found.setdefault(row["number"], {})[row["part"]] = row
     return found

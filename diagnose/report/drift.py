@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
+from diagnose import sql
 from diagnose.findings import Diagnosis
 from diagnose.formulas import metrics
 from diagnose.report import _drift_figures as draw
@@ -191,8 +191,7 @@ def _line(series: pa.Table, metric: str, rank: int | None = None) -> tuple[Any, 
     if not names:
         return np.zeros(0, np.int64), np.zeros(0)
     printed, factor = names[0]
-    with duckdb.connect() as connection:
-        connection.register("series", series)
+    with sql.over(series=series) as connection:
         found = connection.execute(
             """SELECT step, MEDIAN(value) FROM series
                WHERE metric::VARCHAR = $metric AND isfinite(value) AND ($rank IS NULL OR rank = $rank)
