@@ -56,6 +56,9 @@ PROBLEMS: dict[str, str] = {
     "unknown_action": "allocator events of a kind this version does not know were left out",
     "inconsistent_state": "sizes in a snapshot contradict each other",
     "other_allocator": "memory is managed by an allocator whose state snapshots do not show",
+    "refused_router_record": "counts per expert that are no numbers of tokens were left out",
+    "inconsistent_counts": "a router's record contradicts itself; what its counts say is used",
+    "doubled_counts": "a router counted its tokens twice (once more under recomputation); halved",
     "cold_call": "first calls after a pause are far slower than the rest",
 }
 """Closed list of problems and what each means."""

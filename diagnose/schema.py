@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from diagnose.log_tables import LOGS
 from diagnose.memory_tables import MEMORY
+from diagnose.moe_tables import MOE
 from diagnose.pipeline_tables import PIPELINES
 from diagnose.problems import PROBLEMS
 from diagnose.tables import (
@@ -166,6 +167,7 @@ INGESTED: dict[str, TableSchema] = {
     **MEMORY,
     **LOGS,
     **PIPELINES,
+    **MOE,
     "series": table(
         "value of one metric at one step of one rank",
         ("file", INT32, "index in files"),

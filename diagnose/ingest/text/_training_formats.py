@@ -79,7 +79,9 @@ FORMATS = (
            rf"'([^']+)': '?({NUMBER})"),
     Format("composer", "Train ", r"^\s*(?:\S+\s+)?Train [\w./-]+: ", "", r"Train (.*)",
            rf"([\w./-]+): ({NUMBER})$", COMPOSER_GB),
-    Format("plain", "step", r"\bstep[ =]\d+(?:/\d+)?\b.*(?:loss|step[-_](?:time|ms)|tokens[-_]per)", r"\bstep[ =](\d+)",
+    Format("plain", "step",
+           r"\bstep[ =]\d+(?:/\d+)?\b.*(?:loss|step[-_](?:time|ms)|tokens[-_]per[-_](?:s|gpu|dev|rank))",
+           r"\bstep[ =](\d+)",
            r"\bstep[ =]\d+(?:/\d+)?(.*)",
            rf"([A-Za-z][\w-]*)[ :=]+({NUMBER}(?: ?(?:sec|ms|s|[KMGT]i?B))?)(?:[\s,|]|$)"),
 )  # fmt: skip

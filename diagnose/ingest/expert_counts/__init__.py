@@ -1,0 +1,80 @@
+"""Router statistics of mixtures of experts (JSON lines, CSV, Parquet, npz) as `router_calls` and `router`.
+
+Any record with counts per expert is one; the names that are known stand in `_names`. Numbers beside them (losses, step
+times) become `series` as in other tables of numbers. Records say what routers decided, not what the experts' GPUs
+did; whether counts are before or after dropping is settled later (`router_load`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diagnose.errors import InputError
+from diagnose.ingest import Options, Source, quality, series
+from diagnose.ingest.expert_counts._documents import kind_of, looks_right, records
+from diagnose.ingest.expert_counts._names import is_about_routing
+from diagnose.ingest.expert_counts._records import Rows
+from diagnose.schema import INGESTED, Tables
+
+__all__ = ["Rows", "read", "refusals", "sniff"]
+
+
+def sniff(head: bytes, name: str) -> bool:
+    """Whether the document holds counts per expert."""
+    return looks_right(head, name)
+
+
+def read(source: Source, options: Options) -> Tables:
+    """`router_calls`, `router`, and `series` of numbers beside them. InputError where no record can be read."""
+    rows = Rows()
+    for line, record in records(source):
+        rows.add(line, record)
+    if not rows.calls:
+        reasons = "; ".join(rows.refused) or "no counts per expert"
+        raise InputError(source.label, f"router records that cannot be read ({reasons})",
+                         "whole numbers of tokens per expert", "log counts, not shares or means")  # fmt: skip
+    found = rows.tables()
+    beside = _series(source)
+    lost = rows.unreadable_count + sum(rows.refused.values())
+    files = {
+        "file": [0], "path": [source.label], "kind": ["router"], "events_count": [len(rows.calls)],
+        "status": ["partial" if lost else "ok"],
+        "detail": [f"{lost:,} records left out" if lost else ""],
+    }  # fmt: skip
+    return {
+        **found,
+        **({"series": beside} if beside is not None else {}),
+        "files": INGESTED["files"].build(files),
+        "quality": quality([{**note, "path": source.label} for note in refusals(rows)]),
+    }
+
+
+def refusals(rows: Rows) -> list[dict[str, Any]]:
+    """Quality rows of what was not taken."""
+    notes = []
+    if rows.unreadable_count:
+        text = "lines that are no record; left out"
+        notes.append({"problem": "unreadable_line", "count": rows.unreadable_count, "detail": text})
+    if rows.refused:
+        reasons = "; ".join(f"{count:,} with {reason}" for reason, count in rows.refused.items())
+        detail = f"router records left out: {reasons} (first in line {rows.refused_line:,})"
+        notes.append({"problem": "refused_router_record", "count": sum(rows.refused.values()), "detail": detail})
+    return notes
+
+
+def _series(source: Source) -> pa.Table | None:
+    """Numbers of the whole step that stand beside the counts: one value per step and rank, not one per layer."""
+    if kind_of(source.head()) not in ("jsonl", "csv"):
+        return None
+    try:
+        found = series.read(source, Options())["series"]
+    except InputError:
+        return None
+    rows = pa.table({"rank": found["rank"], "step": found["step"], "metric": found["metric"].cast(pa.string())})
+    counted = rows.group_by(["rank", "step", "metric"]).aggregate([([], "count_all")])
+    per_layer = set(counted.filter(pc.greater(counted["count_all"], 1))["metric"].to_pylist())
+    wanted = [m for m in pc.unique(rows["metric"]).to_pylist() if m not in per_layer and not is_about_routing(m)]
+    return found.filter(pc.is_in(rows["metric"], pa.array(wanted, pa.string())))
