@@ -15,6 +15,8 @@ from diagnose.analyses._columns import Ints, codes, dictionary, integers
 
 _UNITS = {"gib": 1 << 30, "gb": 10**9, "mib": 1 << 20, "mb": 10**6, "kib": 1 << 10, "kb": 10**3, "bytes": 1, "b": 1}
 _UNIT = re.compile(r"[\W_](gib|gb|mib|mb|kib|kb|bytes|b)\W*$")
+_COUNTER = re.compile(r"(allocated|reserved)_bytes_all_(current|peak)$")
+"""Keys of torch.cuda.memory_stats() say the unit in the middle."""
 _WHAT = (
     ("peak_allocated", r"(max|peak)\w*alloc|alloc\w*(max|peak)"),
     ("peak_reserved", r"(max|peak)\w*(reserved|cached)|(reserved|cached)\w*(max|peak)"),
@@ -37,6 +39,7 @@ class Track(NamedTuple):
 def kind_of(metric: str) -> tuple[str, int] | None:
     """Which figure a metric is, and bytes per unit; None where it is none or its unit is not said."""
     name = metric.strip().lower().replace("/", "_").replace(".", "_").replace("-", "_")
+    name = _COUNTER.sub(r"\2_\1_bytes", name)
     unit = _UNIT.search(name)
     if unit is None:
         return None

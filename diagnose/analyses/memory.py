@@ -1,8 +1,8 @@
 """Memory over time: what each part of training held, what was allocated and reserved, per rank and device.
 
 Snapshots and traces are sampled at up to 2,000 states, in each stretch the fullest one, so that no peak is lost.
-Training logs give allocated, reserved and device use by step, as printed. Not here: which allocations these are
-(`lifetimes`), and memory outside the caching allocator, which no history records.
+Training logs give allocated, reserved and device use by step, as printed; the allocator's counters a single row.
+Not here: which allocations these are (`lifetimes`), and memory outside the caching allocator, which no history records.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from diagnose.analyses._allocator_counters import SOURCE, latest
 from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers
 from diagnose.analyses._memory_roles import PARTS
 from diagnose.analyses._memory_series import tracks
@@ -22,7 +23,7 @@ SCHEMA = table(
     "state of one device's memory",
     ("rank", INT32, "global rank"),
     ("device", INT32, "device index; null in logs"),
-    ("source", LABEL, "snapshot | trace | series"),
+    ("source", LABEL, "snapshot | trace | series | statistics"),
     ("index", INT64, "state: after how many allocator events, less one; null in logs"),
     ("step", INT64, "step as printed; logs only"),
     ("ts_ns", INT64, "absolute time, where recorded"),
@@ -41,12 +42,13 @@ def memory(
     blocks: pa.Table | None = None,
     segments: pa.Table | None = None,
     series: pa.Table | None = None,
+    allocator_stats: pa.Table | None = None,
 ) -> pa.Table:
     """Samples of all ranks and devices."""
     parts = []
     if lifetimes is not None and allocations is not None:
         parts += [_of_group(group, lifetimes, segments) for group in groups(allocations, blocks)]
-    parts += _of_series(series)
+    parts += [*_of_series(series), *_of_counters(allocator_stats)]
     return pa.concat_tables(parts).unify_dictionaries() if parts else SCHEMA.empty()
 
 
@@ -163,3 +165,11 @@ def _of_series(series: pa.Table | None) -> list[pa.Table]:
     columns |= {"source": ["series"] * len(keys)}
     columns |= {name: pa.array([rows[key].get(name) for key in keys], pa.int64()) for name in names}
     return [SCHEMA.build(columns)]
+
+
+def _of_counters(allocator_stats: pa.Table | None) -> list[pa.Table]:
+    """The last counters of each device."""
+    rows = latest(allocator_stats)
+    names = ("rank", "device", "allocated_bytes", "reserved_bytes", "peak_allocated_bytes", "peak_reserved_bytes")
+    columns: dict[str, object] = {name: [row[name] for row in rows] for name in names}
+    return [SCHEMA.build(columns | {"source": [SOURCE] * len(rows)})] if rows else []

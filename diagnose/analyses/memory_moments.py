@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagnose.analyses._allocator_counters import moments_of_counters
 from diagnose.analyses._columns import flags, integers
 from diagnose.analyses._layout import Layout, at_end, at_state, expandable_any
 from diagnose.analyses._memory_messages import complete, devices_of, join, rows_of_messages
@@ -29,7 +30,7 @@ SCHEMA = table(
     ("device", INT32, "device index"),
     ("moment", LABEL, "oom | peak | end"),
     ("failure", INT32, "number of the failure within rank and device, from 0; 0 at other moments"),
-    ("source", TEXT, "snapshot | trace | message | series, joined by commas"),
+    ("source", TEXT, "snapshot | trace | statistics | message | series, joined by commas"),
     ("index", INT64, "state of the recording; null where it comes from a message"),
     ("ts_ns", INT64, "when"),
     ("tried_bytes", INT64, "what was asked for at a failure"),
@@ -71,6 +72,7 @@ def memory_moments(  # noqa: PLR0913, PLR0917  a parameter is a table
     series: pa.Table | None = None,
     settings: pa.Table | None = None,
     stacks: pa.Table | None = None,
+    allocator_stats: pa.Table | None = None,
 ) -> pa.Table:
     """Rows of all ranks and devices."""
     devices = devices_of(files)
@@ -78,6 +80,7 @@ def memory_moments(  # noqa: PLR0913, PLR0917  a parameter is a table
     if allocations is not None and lifetimes is not None:
         for group in groups(allocations, blocks):
             rows += _of_group(group, mine(lifetimes, group), segments)
+    rows += moments_of_counters(allocator_stats, rows)
     for row in rows:
         row["capacity_bytes"] = devices.get(row["rank"])
     rows = join(rows, rows_of_messages(oom_messages, series))

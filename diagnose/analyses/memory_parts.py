@@ -42,6 +42,9 @@ SCHEMA = table(
     ("loss_count", INT64, "allocations behind loss_bytes"),
 )
 
+_STRANDED = {"message": ("reserved but unallocated", 0.8), "statistics": ("inactive split blocks", 1.0)}
+"""What stranded memory is called where no segments are recorded, and how sure it is."""
+
 _ALIVE = """
 WITH alive AS (
   SELECT m.number, l.part::VARCHAR AS part, l.size_bytes, l.confidence_ratio, l.evidence::VARCHAR AS evidence, l.place,
@@ -117,10 +120,10 @@ def _of_moment(moment: dict[str, Any], alive: dict[str, dict[str, Any]]) -> list
     judged = sum(row["held_bytes"] for row in alive.values())
     free, text = moment["unallocated_bytes"], moment["source"]
     if moment["stranded_bytes"] is not None:
-        exact = moment["index"] is not None
-        said = "segments" if exact else "message: reserved but unallocated"
-        _put(parts, "fragmentation", moment["stranded_bytes"], 1.0 if exact else 0.8, f"{text.split(',')[0]}: {said}")
-        _put(parts, "cached", moment["cached_bytes"] or 0, 1.0, "snapshot: wholly free segments")
+        first = text.split(",")[0]
+        said, sure = _STRANDED.get(first, ("segments", 1.0))
+        _put(parts, "fragmentation", moment["stranded_bytes"], sure, f"{first}: {said}")
+        _put(parts, "cached", moment["cached_bytes"] or 0, 1.0, f"{first}: wholly free segments")
     elif free:
         _add_unknown(parts, free, f"{text}: reserved but unallocated, fragmentation or cache")
     reserved, allocated = moment["reserved_bytes"], moment["allocated_bytes"]

@@ -11,7 +11,7 @@ fix = """
 Use less: smaller micro-batch, more sharding, or recomputation (DeepSpeed: smaller stage3_max_live_parameters and bucket sizes).
 If that cannot be, call torch.cuda.empty_cache() (DeepSpeed get_accelerator().empty_cache()) at the same step on all ranks, so
 that they wait together."""
-quiet_when = "no such warning stands in the log"
+quiet_when = "no such warning stands in the log, and no counter of retries was given or it is small"
 collect = "the text log of the ranks, or torch.cuda.memory_stats()['num_alloc_retries']"
 sources = ["https://github.com/deepspeedai/DeepSpeedExamples/issues/172"]
 [params]
@@ -24,4 +24,4 @@ SELECT
   count AS flushes_count,
   detail
 FROM log_events
-WHERE kind::VARCHAR = 'allocator_flushes' AND count > $min_flush_count
+WHERE kind::VARCHAR IN ('allocator_flushes', 'allocator_retries') AND count > $min_flush_count

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -165,10 +167,71 @@ def test_code_in_a_snapshot_is_refused_small_and_large(tmp_path: Path) -> None:
     path = tmp_path / "evil.pickle"
     path.write_bytes(pickle.dumps(document(user=Evil()), 4))
     ((source,), _) = expand([str(path)])
-    for small_bytes in (1 << 30, 16):
-        with pytest.raises(InputError, match="subprocess"):
-            _document.flat_of(source, small_bytes)
+    place = path.read_bytes().index(b"subprocess") - 2  # its opcode and length come first
+    with pytest.raises(InputError, match="subprocess"):
+        _document.flat_of(source)
+    with pytest.raises(InputError, match=rf"subprocess\.\w+ .* named at byte {place:,};") as refused:
+        _document.flat_of(source, small_bytes=16)
+    assert "nothing was run" in refused.value.found
     assert not Path("/tmp/never-made-by-diagnose").exists()
+
+
+def as_sqlite(path: Path, content: dict[str, Any], spelling: dict[str, str] | None = None) -> bytes:
+    """The bytes of a snapshot written to SQLite; `spelling` renames columns."""
+    named = (spelling or {}).get
+    segments, blocks, entries = [], [], []
+    for number, segment in enumerate(content["segments"], start=1):
+        row = {k: v for k, v in segment.items() if k != "blocks"}
+        segments.append(row | {"id": number, "segment_pool_id": str(row["segment_pool_id"])})
+        blocks += [block | {"segment_id": number} for block in segment["blocks"]]
+    for device, trace in enumerate(content["device_traces"]):
+        entries += [entry | {"device": device} for entry in trace]
+    with closing(sqlite3.connect(path)) as database:
+        for table, rows_ in (("segments", segments), ("blocks", blocks), ("device_traces", entries)):
+            names = list(dict.fromkeys(name for row in rows_ for name in row))
+            database.execute(f"CREATE TABLE {table} ({', '.join(named(n, n) for n in names)})")
+            values = [[json.dumps(v) if isinstance(v := row.get(n), list) else v for n in names] for row in rows_]
+            database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(names))})", values)
+        database.commit()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("spelling", [{}, {"addr": "address", "address": "addr", "total_size": "size"}])
+@pytest.mark.parametrize("small_bytes", [1 << 30, 16])
+def test_sqlite_says_the_same(spelling: dict[str, str], small_bytes: int, tmp_path: Path) -> None:
+    content = document()
+    del content["allocator_settings"], content["external_annotations"]
+    as_sqlite(tmp_path / "snapshot.db", content, {"device_id": "device", **spelling})
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(content, 4))
+    saved, pickled = (
+        _document.flat_of(Source(str(tmp_path / name)), small_bytes) for name in ("snapshot.db", "snapshot.pickle")
+    )
+    for table in ("segments", "blocks", "allocations", "stacks"):
+        assert {c: v.to_pylist() for c, v in saved.columns[table].items()} == {
+            c: v.to_pylist() for c, v in pickled.columns[table].items()
+        }
+    assert saved.notes == pickled.notes and saved.start_ns == pickled.start_ns
+
+
+def test_a_view_in_a_database_is_never_read(tmp_path: Path) -> None:
+    content = document()
+    as_sqlite(tmp_path / "snapshot.db", content)
+    with closing(sqlite3.connect(tmp_path / "snapshot.db")) as database:
+        database.execute("DROP TABLE segments")
+        database.execute("CREATE VIEW segments AS SELECT load_extension('evil')")
+        database.commit()
+    with pytest.raises(InputError, match="segment that is not there"):
+        _document.flat_of(Source(str(tmp_path / "snapshot.db")))
+
+
+@pytest.mark.parametrize("share", [0.4, 0.9])
+def test_a_damaged_database_is_one_clear_line(share: float, tmp_path: Path) -> None:
+    content = document(device_traces=[document()["device_traces"][0] * 400])
+    whole = as_sqlite(tmp_path / "whole.db", content)
+    found = tables_of(tmp_path, whole[: int(len(whole) * share)], "snapshot.db")
+    (row,) = found["files"].to_pylist()
+    assert row["status"] == "unusable" and "SQLite" in row["detail"]
 
 
 @pytest.mark.parametrize("content", [pickle.dumps(document(), 4), json.dumps(document()).encode()])

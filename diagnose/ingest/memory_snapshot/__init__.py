@@ -1,8 +1,9 @@
 """CUDA memory snapshots (`torch.cuda.memory._dump_snapshot`) of every age: state at the end, and what led to it.
 
-Pickles of protocol 2 to 5 and JSON re-saves; the bare list of segments of PyTorch 1.13, the `history` of 2.0, addresses
-and settings from 2.1 on, expandable segments, several devices, history absent or cut. Snapshots of other devices' forks
-(torch_npu) have the same form. Not here: memory outside the caching allocator (CUDA context, NCCL, other processes).
+Pickles of protocol 2 to 5, SQLite files and JSON re-saves; the bare list of segments of PyTorch 1.13, the `history` of
+2.0, addresses and settings from 2.1 on, expandable segments, several devices, history absent or cut. Snapshots of other
+devices' forks (torch_npu) have the same form. Not here: memory outside the caching allocator (CUDA context, NCCL, other
+processes).
 Source: torch/csrc/cuda/memory_snapshot.cpp, torch/cuda/_memory_viz.py, torch_cuda_memory.rst.
 """
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from diagnose.errors import InputError
 from diagnose.ingest import Options, Source, quality
+from diagnose.ingest.memory_snapshot import _sqlite
 from diagnose.ingest.memory_snapshot._document import flat_of
 from diagnose.ingest.memory_snapshot._flat import Flat
 from diagnose.schema import INGESTED, Tables
@@ -27,6 +29,8 @@ _TRACE = re.compile(rb'"(traceEvents|ph|schemaVersion|deviceProperties|distribut
 
 def sniff(head: bytes, name: str) -> bool:
     """Whether the document is a memory snapshot: a pickle or JSON with segments or device traces at its head."""
+    if head.startswith(_sqlite.MAGIC):
+        return b"device_traces" in head and b"segments" in head
     if _PICKLE.match(head):
         return any(mark in head for mark in _MARKS)
     if head.lstrip()[:1] not in (b"{", b"[") or _TRACE.search(head):

@@ -1,7 +1,7 @@
 """The process that reads a large snapshot: unpickles from standard input under a memory cap and writes columns.
 
 Every global is refused by the unpickler itself: no name is looked up, so nothing can run. A scan of the opcodes
-beforehand would take longer than reading; the place of a refused global is where the reader stood.
+beforehand would take longer than reading; the parent looks up where a refused one stands.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import gc
 import io
 import pickle
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
 from diagnose.errors import InputError
-from diagnose.ingest.memory_snapshot._document import checked, parse_json, save
+from diagnose.ingest.memory_snapshot import _sqlite
+from diagnose.ingest.memory_snapshot._document import checked, checked_database, parse_json, save
+from diagnose.ingest.memory_snapshot._flat import Flat
 
 CPU_LIMIT_S = 1800
 
@@ -37,7 +40,7 @@ def main() -> None:
     _limit(cap_bytes)
     gc.disable()  # millions of containers without cycles: collecting would visit them again and again
     try:
-        save(checked(_document(), "snapshot"), folder)
+        save(_flat(folder), folder)
     except InputError as error:
         _end(error.found)
     except pickle.UnpicklingError as error:
@@ -48,11 +51,16 @@ def main() -> None:
         _end(f"a snapshot that does not fit {cap_bytes >> 30} GiB of memory when read")
 
 
-def _document() -> Any:
+def _flat(folder: Path) -> Flat:
     stream = io.BufferedReader(io.FileIO(sys.stdin.fileno(), closefd=False), 8 << 20)
-    if stream.peek(1)[:1] != b"\x80":
-        return parse_json(stream.read(), "snapshot")
-    return Reader(stream).load()
+    start = stream.peek(len(_sqlite.MAGIC))
+    if start.startswith(_sqlite.MAGIC):
+        file = folder / "snapshot.db"
+        with file.open("wb") as copy:
+            shutil.copyfileobj(stream, copy, 8 << 20)
+        return checked_database(file, "snapshot")
+    document = Reader(stream).load() if start[:1] == b"\x80" else parse_json(stream.read(), "snapshot")
+    return checked(document, "snapshot")
 
 
 def _end(reason: str) -> NoReturn:

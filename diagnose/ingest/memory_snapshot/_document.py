@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,10 +21,12 @@ import pyarrow as pa
 from diagnose.errors import InputError
 from diagnose.ingest import _pickle
 from diagnose.ingest._source import Source
+from diagnose.ingest.memory_snapshot import _sqlite
 from diagnose.ingest.memory_snapshot._flat import Flat, NotASnapshotError, flatten
 
 SMALL_BYTES = 64 << 20
 MEMORY_CAP_BYTES = 12 << 30
+_REFUSED = re.compile(r"global ([\w.]+)\.(\w+) ")
 _EXPECTED = "a memory snapshot of torch.cuda.memory._dump_snapshot()"
 _DO = "dump it again, or leave it out"
 
@@ -36,14 +39,27 @@ def flat_of(source: Source, small_bytes: int = SMALL_BYTES) -> Flat:
         pieces.append(piece)
         held_bytes += len(piece)
         if held_bytes > small_bytes:
-            return _apart(source.label, itertools.chain(pieces, stream))
+            return _apart(source, itertools.chain(pieces, stream))
     data = b"".join(pieces)
     return flat_of_bytes(data, source.label)
 
 
 def flat_of_bytes(data: bytes, path: str) -> Flat:
     """Columns of a snapshot that is in memory."""
+    if data.startswith(_sqlite.MAGIC):
+        with tempfile.TemporaryDirectory(prefix="diagnose-") as folder:
+            file = Path(folder) / "snapshot.db"
+            file.write_bytes(data)
+            return checked_database(file, path)
     return checked(_pickle.load(data, path) if data[:1] == b"\x80" else parse_json(data, path), path)
+
+
+def checked_database(file: Path, path: str) -> Flat:
+    """Columns of a snapshot in SQLite form. InputError where it is none."""
+    try:
+        return flatten(_sqlite.document_of(file))
+    except NotASnapshotError as error:
+        raise InputError(path, str(error), _EXPECTED, _DO) from error
 
 
 def checked(document: Any, path: str) -> Flat:
@@ -62,7 +78,7 @@ def parse_json(data: bytes, path: str) -> Any:
         raise InputError(path, f"JSON that is cut or damaged ({error})", _EXPECTED, _DO) from error
 
 
-def _apart(path: str, pieces: Iterator[bytes]) -> Flat:
+def _apart(source: Source, pieces: Iterator[bytes]) -> Flat:
     """Columns made by a child process that reads the document from its standard input."""
     start = f"import sys; sys.path[:] = {sys.path!r}; from {__package__}._child import main; main()"
     with tempfile.TemporaryDirectory(prefix="diagnose-") as folder:
@@ -82,8 +98,24 @@ def _apart(path: str, pieces: Iterator[bytes]) -> Flat:
             reason = f"a snapshot that needs more than {cap} GiB of memory to read, or breaks its reader"
             if child.returncode == 1 and said:
                 reason = said.splitlines()[-1][:300]
-            raise InputError(path, reason, _EXPECTED, _DO)
+                if refused := _REFUSED.search(reason):
+                    reason += _place_of(refused[1], refused[2], source.chunks())
+            raise InputError(source.label, reason, _EXPECTED, _DO)
         return load(Path(folder))
+
+
+def _place_of(module: str, name: str, pieces: Iterator[bytes]) -> str:
+    """Where a pickle first names a global, by either way of writing it; empty where it cannot be found."""
+    as_line, as_text = f"c{module}\n{name}\n".encode(), bytes([0x8C, len(module) & 255]) + module.encode()
+    offset, kept = 0, b""
+    for piece in pieces:
+        data = kept + piece
+        found = [at for text in (as_line, as_text) if (at := data.find(text)) >= 0]
+        if found:
+            return f"; it is named at byte {offset + min(found):,}"
+        kept = data[-512:]
+        offset += len(data) - len(kept)
+    return ""
 
 
 def save(flat: Flat, folder: Path) -> None:
