@@ -69,3 +69,23 @@ def test_the_command_line_gives_exit_code_0(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["run", str(smallest), "-o", str(tmp_path / "out")])
 
     assert result.exit_code == 0, result.output
+
+
+SNAPSHOTS = sorted(p for p in CORPUS.glob("memsnap/**/*.p*k*l*") if p.stat().st_size > 1000) if CORPUS.is_dir() else []
+
+
+@pytest.mark.parametrize("path", SNAPSHOTS, ids=lambda p: str(p.relative_to(CORPUS)))
+def test_memory_parts_of_every_snapshot_sum_to_what_is_reserved(path: Path) -> None:
+    diagnosis = ask.run(path)
+    segments, blocks = (diagnosis.tables[name].to_pylist() for name in ("segments", "blocks"))
+    parts = [row for row in diagnosis.tables["memory_parts"].to_pylist() if row["moment"] == "end"]
+    for device in {s["device"] for s in segments}:
+        reserved = {s["address"]: s["size_bytes"] for s in segments if s["device"] == device}
+        live = dict.fromkeys(reserved, 0)
+        for block in blocks:
+            if block["segment"] in live and block["state"].startswith("active"):
+                live[block["segment"]] += block["size_bytes"]
+        held = {row["part"]: row["bytes"] for row in parts if row["device"] == device}
+        assert sum(held.values()) == sum(reserved.values())
+        assert held.get("cached", 0) == sum(size for at, size in reserved.items() if not live[at])
+        assert held.get("fragmentation", 0) == sum(size - live[at] for at, size in reserved.items() if live[at])
