@@ -22,6 +22,8 @@ ENOUGH_CALLS = 128
 """Of one set of ranks; more make no line better than the ends themselves allow."""
 _CLEARLY = 3.0
 """A rise over the recording that exceeds the spread this many times is a drift."""
+MOST_DRIFT_RATIO = 1e-3
+"""No clock runs this much faster than another (quartz: under 1e-4; NTP slews by 5e-4): such a slope is noise of ends."""
 _OUTER_RATIO = 0.95
 Floats = NDArray[np.float64]
 
@@ -63,6 +65,7 @@ def fit(rank: Ints, end: Ints, match: Ints, length: Ints, loose: Flags) -> Lines
     steep = enough & (np.abs(slope) * np.ptp(since) > _CLEARLY * left)
     # One clock of a group that drifts moves the mean of all: then every line of it has a slope, however small.
     drifting = _any(steep, group[heads]) & _every(enough, group[heads])
+    drifting &= ~_any(steep & (np.abs(slope) > MOST_DRIFT_RATIO), group[heads])
     level = _chosen(drifting, offset, _quantile(away, member, 0.5))
     rise = _chosen(drifting, slope, np.zeros(len(slope)))
     rest = np.abs(away - level[member.of_row] - rise[member.of_row] * moment)

@@ -2,7 +2,9 @@
 
 Waiting inside an operator is not computing: the intervals of `c10d::*` and `_c10d_functional::*` operators (their
 `wait_tensor` blocks), of communication ranges on the same thread and of blocking waits are taken out of the operators
-around them. Threads of the communication backend and of data loaders do not train, so their operators do not count.
+around them. In the hooks of FSDP (`FSDP::*` ranges), which run inside the autograd engine's operators, only operators
+of their own compute: the rest waits for a collective. Threads of the communication backend and of data loaders do not
+train, so their operators do not count.
 
 Method: on each training thread the innermost open operator owns each moment; its communication is cut out.
 """
@@ -26,6 +28,8 @@ _WAITS = re.compile(
 )
 _COMMUNICATION = re.compile(r"^(gloo|mpi):")
 _AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function")
+_HOOKS = re.compile(r"^FSDP::|^FullyShardedDataParallel\.")
+_NODES = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$")
 
 
 class HostWork(NamedTuple):
@@ -50,8 +54,10 @@ def host_work(events: pa.Table) -> HostWork:
     ops = ops[~communicates[ops]]  # PyTorch before 1.12 records `gloo:*` as operators
     waits = np.concatenate((ops, ranges))
     waits = waits[_named(names, _WAITS)[name[waits]]]
+    hooks = ranges[_named(names, _HOOKS)[name[ranges]]]
+    inner = ops[~_named(names, _NODES)[name[ops]]]
     pieces = [
-        _compute(ops, waits, thread, start, end, one)
+        _compute(ops, waits, thread, start, end, one, _idle_hooks(hooks, inner, thread == one, start, end))
         for one in _training_threads(ops, name, names, thread, comm, end - start)
     ]
     pieces.append((comm, start[comm], end[comm]))
@@ -84,10 +90,19 @@ def _training_threads(ops: Ints, name: Ints, names: list[str], thread: Ints, com
     return [int(t) for i, t in enumerate(distinct) if i == main or (nodes[i] and not backend[i])]
 
 
-def _compute(ops: Ints, waits: Ints, thread: Ints, start: Ints, end: Ints, one: int) -> tuple[Ints, Ints, Ints]:
-    """(owning operator, start, end) of the computing pieces of one thread."""
+def _idle_hooks(hooks: Ints, inner: Ints, here: np.ndarray, start: Ints, end: Ints) -> Ints:
+    """Time of one thread in hooks without an operator of their own."""
+    hooks, inner = hooks[here[hooks]], inner[here[inner]]
+    return iv.subtract(iv.union(start[hooks], end[hooks]), iv.union(start[inner], end[inner]))
+
+
+def _compute(
+    ops: Ints, waits: Ints, thread: Ints, start: Ints, end: Ints, one: int, idle: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """(owning operator, start, end) of the computing pieces of one thread, outside `idle`."""
     mine, waiting = ops[thread[ops] == one], waits[thread[waits] == one]
     busy = iv.subtract(iv.union(start[mine], end[mine]), iv.union(start[waiting], end[waiting]))
+    busy = iv.subtract(busy, idle)
     edges = np.concatenate((start[mine], end[mine]))
     pieces = iv.split_at(busy, edges)
     nest = Nesting(np.zeros(len(mine), np.int64), start[mine], end[mine], mine)

@@ -67,7 +67,8 @@ WITH judged AS (
 SELECT
   rank, calls_count, coalesce(last_count, 0) AS last_count, judged_count, coalesce(blame.blamed_ns, 0) AS blamed_ns,
   coalesce(lost_ns, 0) AS lost_ns, coalesce(caused_wait_ns, 0) AS caused_wait_ns, waited_ns,
-  least(coalesce(blame.blamed_ns, 0) / nullif((SELECT blamed_ns FROM job), 0), 1.0) AS blamed_ratio,
+  CASE WHEN (SELECT blamed_ns FROM job) > 0  -- LEAST leaves nulls out
+    THEN least(coalesce(blame.blamed_ns, 0) / (SELECT blamed_ns FROM job), 1.0) END AS blamed_ratio,
   coalesce(last_steps_count, 0) AS last_steps_count,
   (SELECT count(*) FROM (SELECT DISTINCT step FROM by_step)) AS steps_count,
   incomplete_count

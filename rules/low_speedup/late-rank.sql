@@ -68,7 +68,7 @@ SELECT
     WHEN GREATEST(more_compute_ns, more_input_ns, more_host_ns) * 2 < per_step_ns THEN ''
     WHEN more_compute_ns >= GREATEST(more_input_ns, more_host_ns) THEN '; it computes ' || ROUND(more_compute_ns / 1e6, 2) || ' ms longer than the median rank'
     WHEN more_input_ns >= more_host_ns THEN '; it waits ' || ROUND(more_input_ns / 1e6, 2) || ' ms longer for its data loader'
-    ELSE '; its device idles ' || ROUND(more_host_ns / 1e6, 2) || ' ms longer'
+    ELSE '; it idles ' || ROUND(more_host_ns / 1e6, 2) || ' ms longer'
   END AS cause,
   CASE WHEN incomplete_count > 0 THEN '; ranks of its groups are missing and may be later still' ELSE '' END AS missing,
   CASE WHEN per_step_ns > $critical_share_ratio * step_ns THEN 'critical' ELSE 'warning' END AS severity,
