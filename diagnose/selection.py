@@ -160,14 +160,14 @@ def of_ranks(tables: Tables, selected: Selection) -> Tables:
 def of_steps(name: str, table: pa.Table, selected: Selection) -> pa.Table:
     """A derived table with only the rows of the selected steps.
 
-    Only `steps` and `kernels` are cut: everything after them is computed from what they hold, so the window
-    becomes the selected part and parts still sum. UsageError where no step has such a number.
+    Only `steps`, `kernels` and `stage_work` are cut: everything after them is computed from what they hold, so the
+    window becomes the selected part and parts still sum. UsageError where no step has such a number.
     """
-    if selected.steps is None or name not in ("steps", "kernels"):
+    if selected.steps is None or name not in ("steps", "kernels", "stage_work"):
         return table
     low, high = selected.steps
     kept = table.filter(pc.and_(pc.greater_equal(table["step"], low), pc.less_equal(table["step"], high)))
-    if name == "steps" and not kept.num_rows:
+    if not kept.num_rows and (name == "steps" or (name == "stage_work" and table.num_rows)):
         known = pc.unique(table["step"]).to_pylist()
         there = f"steps {ranges(known)}" if known else "no marked step"
         raise UsageError(f"--steps {low}:{high}: not in these inputs, which hold {there}; leave it out")

@@ -28,7 +28,7 @@ from diagnose.schema import INGESTED, Tables
 
 _LAST = ("series", "settings_text")
 _LOSSES = ("damaged_compression", "truncated")
-_OF_A_RANK = ("events", "calls", "allocations", "segments", "series", "router_calls")
+_OF_A_RANK = ("events", "calls", "allocations", "segments", "series", "router_calls", "microbatches")
 """A document with one of these is about one rank."""
 
 __all__ = ["Ingester", "Options", "Source", "expand", "ingesters", "merge", "of_problem", "read", "unusable"]

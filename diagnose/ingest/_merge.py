@@ -63,6 +63,7 @@ def _number_unknown(documents: list[Document], parts: list[Tables]) -> list[dict
     for document in documents:
         row = document.row
         about_a_rank = any(name in parts[document.part] for name in ("events", "calls", "allocations", "segments"))
+        about_a_rank |= _needs_a_rank(parts[document.part].get("microbatches"))
         if document.dropped or row["rank"] is not None or row["status"] == "unusable" or not about_a_rank:
             continue
         row["rank"], row["rank_source"] = following, "unknown"

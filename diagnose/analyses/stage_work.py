@@ -1,0 +1,96 @@
+"""Work of pipeline stages for their micro-batches on one clock: recorded by timelines, or recognised from marks.
+
+Rows of `microbatches` with what they leave open filled in: a stage that the source does not name is told by the order
+in which ranks begin their first forward; ranks of one stage are replicas, numbered by rank; micro-batches without a
+number are counted in order of time within stage, chunk and phase, which is right where a stage takes them in turn (all
+schedules that do not reorder do). What cannot be told stays null. Times are moved to the reference rank's clock where
+`clocks` knows the offset; timelines whose origins are not absolute have no clock to correct.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from diagnose.analyses._columns import Ints, codes, dictionary, integers
+from diagnose.pipeline_tables import COMPUTE_PHASES
+from diagnose.schema import INT32, INT64, LABEL, table
+
+SCHEMA = table(
+    "work of one micro-batch on one pipeline stage",
+    ("rank", INT32, "global rank"),
+    ("step", INT64, "step"),
+    ("replica", INT32, "copy of the pipeline (data parallel)"),
+    ("stage", INT32, "pipeline stage, from 0"),
+    ("chunk", INT32, "model chunk on the stage; null where it has one"),
+    ("microbatch", INT32, "micro-batch of the replica's step, from 0; null for work of none"),
+    ("seq", INT32, "n-th of its phase on this rank in this step"),
+    ("phase", LABEL, "as in microbatches: forward, backward, backward_input, weight, send_forward, ..."),
+    ("ts_ns", INT64, "start on the common clock"),
+    ("dur_ns", INT64, "duration"),
+    ("source", LABEL, "primus | bytedance | marks"),
+)
+
+
+def stage_work(microbatches: pa.Table) -> pa.Table:
+    """Rows sorted by step, replica, stage and start."""
+    if not microbatches.num_rows:
+        return SCHEMA.empty()
+    rows = microbatches.filter(microbatches["rank"].is_valid())
+    rank, step, ts = (integers(rows[name]) for name in ("rank", "step", "ts_ns"))
+    stage = integers(rows["stage"], -1)
+    if (stage < 0).any():
+        stage = _stages_by_start(rank, stage, ts, _is(rows, ("forward",)))
+    replica = integers(rows["replica"], -1)
+    if (replica < 0).any():
+        replica = _replicas(rank, stage, replica)
+    order = np.lexsort((ts, stage, replica, step))
+    columns: dict[str, object] = {
+        "rank": rank[order], "step": step[order], "replica": replica[order], "stage": stage[order],
+        "ts_ns": ts[order], "dur_ns": rows["dur_ns"].take(pa.array(order)),
+        "microbatch": _numbered(rows.take(pa.array(order)), rank[order]),
+    }  # fmt: skip
+    for name in ("chunk", "seq", "phase", "source"):
+        columns[name] = rows[name].take(pa.array(order))
+    return SCHEMA.build(columns)
+
+
+def _is(rows: pa.Table, phases: tuple[str, ...]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    wanted = np.array([name in phases for name in dictionary(rows["phase"])])
+    return np.asarray(wanted[codes(rows["phase"])], bool)
+
+
+def _stages_by_start(rank: Ints, stage: Ints, ts: Ints, forward: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
+    """Stages of ranks that do not know theirs: those left over, in the order of the ranks' first forward."""
+    ranks = np.unique(rank[stage < 0])
+    known = set(stage[stage >= 0].tolist())
+    first = [int(ts[(rank == r) & forward].min(initial=np.iinfo(np.int64).max)) for r in ranks]
+    free = iter(n for n in range(len(ranks) + len(known)) if n not in known)
+    given = {int(ranks[i]): next(free) for i in np.argsort(first, kind="stable")}
+    return np.where(stage < 0, [given.get(r, -1) for r in rank.tolist()], stage)
+
+
+def _replicas(rank: Ints, stage: Ints, replica: Ints) -> Ints:
+    """Ranks of the same stage are copies of it, in order of rank (files without a rank: in order of input)."""
+    cells = np.unique(np.column_stack([stage, np.where(rank < 0, -rank, rank), rank]), axis=0)
+    number = np.arange(len(cells)) - np.searchsorted(cells[:, 0], cells[:, 0])
+    of_rank = dict(zip(cells[:, 2].tolist(), number.tolist(), strict=True))
+    return np.where(replica < 0, [of_rank[r] for r in rank.tolist()], replica)
+
+
+def _numbered(rows: pa.Table, rank: Ints) -> pa.Array:
+    """Micro-batch of each row; counted where a cell of compute work has no numbers."""
+    given = integers(rows["microbatch"], -1)
+    compute = _is(rows, COMPUTE_PHASES)
+    missing = (given < 0) & compute
+    if missing.any():
+        keys = np.column_stack([rank, integers(rows["step"]), integers(rows["chunk"], -1), codes(rows["phase"])])[
+            missing
+        ]
+        _, cell = np.unique(keys, axis=0, return_inverse=True)
+        order = np.argsort(cell, kind="stable")
+        starts = np.searchsorted(cell[order], np.arange(cell.max() + 1))
+        count = np.empty(len(cell), np.int64)
+        count[order] = np.arange(len(cell)) - starts[cell[order]]
+        given[missing] = count
+    return pa.array(given, pa.int32(), mask=given < 0)

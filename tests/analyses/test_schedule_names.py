@@ -1,0 +1,76 @@
+"""Orders that are not one of the known schedules are called unknown, and no law is stated for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diagnose import ingest
+from diagnose.analyses.bubbles import bubbles
+from diagnose.analyses.stage_work import stage_work
+from fixtures.simulate import pipelines
+from fixtures.simulate.pipelines import Pipeline
+
+
+def rows_of(folder: Path) -> Any:
+    parts = [ingest.read(ingest.Source(str(path))) for path in sorted(folder.iterdir())]
+    return bubbles(stage_work(ingest.merge(parts)["microbatches"])).to_pylist()
+
+
+def change(folder: Path, edit: Any) -> None:
+    for path in folder.iterdir():
+        dump = json.loads(path.read_text())
+        for lists in dump.values():
+            edit(lists)
+        path.write_text(json.dumps(dump))
+
+
+def test_interleaved_work_without_numbers_is_unknown(tmp_path: Path) -> None:
+    """The n-th forward is then not micro-batch n, and the order contradicts every dependency: nothing is replayed."""
+    pipelines.timelines(Pipeline("interleaved", 4, 8, 2), tmp_path, 1)
+    change(tmp_path, lambda lists: [lists.pop(k) for k in list(lists) if k.endswith(("minibatch", "chunk"))])
+    (row,) = rows_of(tmp_path)
+
+    assert row["schedule"] == "unknown"
+    assert row["law_ns"] is None
+    assert row["idle_ratio"] > 0, "idle time is still measured"
+
+
+def test_a_stage_that_is_not_there_is_unknown(tmp_path: Path) -> None:
+    paths = pipelines.timelines(Pipeline("1f1b", 4, 8), tmp_path, 1)
+    paths[-1].unlink()
+    (row,) = rows_of(tmp_path)
+
+    assert row["schedule"] == "unknown"
+    assert row["law_ns"] is None
+
+
+def test_two_backwards_in_a_row_are_not_1f1b(tmp_path: Path) -> None:
+    pipelines.timelines(Pipeline("1f1b", 2, 8), tmp_path, 1)
+
+    def swap(lists: Any) -> None:
+        for edge in ("start", "end"):
+            forward, backward = lists[f"fwd_{edge}"], lists[f"bwd_{edge}"]
+            forward[4], backward[3] = backward[3], forward[4]
+
+    change(tmp_path, swap)
+    (row,) = rows_of(tmp_path)
+    assert row["schedule"] == "unknown"
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_one_micro_batch_is_one_order(schedule: str, tmp_path: Path) -> None:
+    pipelines.timelines(Pipeline(schedule, 4, 1), tmp_path, 1)
+    (row,) = rows_of(tmp_path)
+
+    assert row["schedule"] == "1f1b"
+    assert row["law_ratio"] == pytest.approx(0.75)
+
+
+def test_evaluation_has_no_backward_and_no_row(tmp_path: Path) -> None:
+    pipelines.timelines(Pipeline("1f1b", 4, 8), tmp_path, 1)
+    change(tmp_path, lambda lists: lists.update(bwd_start=[], bwd_end=[]))
+    assert rows_of(tmp_path) == []
