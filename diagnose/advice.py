@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from diagnose import _job_facts
 from diagnose._job_facts import Facts
+from diagnose._memory_compared import compared
 from diagnose.errors import UsageError
 from diagnose.findings import Diagnosis, Finding
 
@@ -70,6 +71,7 @@ def _plan(diagnosis: Diagnosis, facts: Facts) -> dict[str, Any] | str:
     from diagnose import _measured_rates
     from diagnose.planner import Job, calibrate, predict, search
     from diagnose.planner.measured import measured_of
+    from diagnose.planner.memory import memory_by_part
     from diagnose.planner.written import plan_dict
 
     job = Job.from_dict(facts.tables)
@@ -89,6 +91,8 @@ def _plan(diagnosis: Diagnosis, facts: Facts) -> dict[str, Any] | str:
     plan["facts"] = [dataclasses.asdict(fact) for fact in facts.known]
     plan["gpu_memory_bytes"] = job.cluster.gpu_memory_bytes
     plan["uncalibrated_step_ns"] = plain.step_ns
+    if "memory_parts" in diagnosis.tables:
+        plan["memory_compared"] = compared(diagnosis.tables["memory_parts"].to_pylist(), memory_by_part(job))
     for candidate in (*plan["candidates"], *plan["one_change"]):
         candidate["answers"] = _answered(diagnosis.findings, plan["current"], candidate["prediction"])
     return plan

@@ -41,6 +41,13 @@ def peak_memory(job: Job) -> Memory:
     return max((_stage_memory(job, stage) for stage in sorted(ends)), key=lambda memory: memory.total)
 
 
+def memory_by_part(job: Job) -> dict[str, float]:
+    """What the formulas give, with the memory outside PyTorch apart from the communication buffers; bytes."""
+    outside = non_torch_bytes(job)
+    found = peak_memory(job)._asdict()
+    return found | {"comm_buffers": found["comm_buffers"] - outside, "non_torch": outside}
+
+
 def _stage_memory(job: Job, stage: int) -> Memory:
     weights = stage_parameters(job, stage)
     parameters, gradients, optimizer = _states(job, weights)

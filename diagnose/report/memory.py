@@ -39,6 +39,8 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section | None
     blocks: list[Block] = []
     if parts:
         blocks += [_bars(parts, moments), _parts(parts)]
+    if compared := (diagnosis.plan or {}).get("memory_compared"):
+        blocks.append(_compared(compared))
     if moments:
         blocks.append(_moments(moments))
     blocks += [_track(key, rows) for key, rows in tracks[:MOST_TRACKS]]
@@ -116,6 +118,35 @@ def _parts(parts: Rows) -> Grid:
         )
     more = f"{len(parts) - len(cells):,} more rows are in diagnosis.json." if len(parts) > len(cells) else ""
     return known(Grid("Parts, with what each rests on", heads, cells, more))
+
+
+def _compared(found: dict[str, Any]) -> Grid:
+    """What the formulas give for the job described beside what was held."""
+    heads = columns("Part", ">Formula", ">Held", ">Difference")
+    cells = [
+        [
+            Swatch(memory_part(row["part"]).label, row["part"]),
+            "no formula" if row["predicted_bytes"] is None else show("_bytes", row["predicted_bytes"]),
+            show("_bytes", row["measured_bytes"]),
+            _difference(row),
+        ]
+        for row in found["parts"]
+    ]
+    said = (
+        f"{_place(found)} {MOMENTS[found['moment']]} held {show('_bytes', found['measured_bytes'])}; the formulas give "
+        f"{show('_bytes', found['predicted_bytes'])} for this job and layout."
+    )
+    if unknown := found["unknown_bytes"]:
+        said += f" {show('_bytes', unknown)} could not be told apart and may belong to any part."
+    return known(Grid("Predicted against measured", heads, cells, said))
+
+
+def _difference(row: dict[str, Any]) -> str:
+    difference = row["difference_bytes"]
+    if difference is None:
+        return "" if row["predicted_bytes"] is None else "within the unknown"
+    sign = "+" if difference > 0 else "-" if difference < 0 else ""
+    return f"{sign}{show('_bytes', abs(difference))}"
 
 
 def _moments(moments: Rows) -> Grid:
