@@ -60,5 +60,11 @@ PROBLEMS: dict[str, str] = {
     "inconsistent_counts": "a router's record contradicts itself; what its counts say is used",
     "doubled_counts": "a router counted its tokens twice (once more under recomputation); halved",
     "cold_call": "first calls after a pause are far slower than the rest",
+    "torn_record": "records of the live hook that fail their checksum: the process died while writing, or damage",
+    "hook_gap": "steps that the live hook could not keep",
+    "hook_throttled": "the live hook recorded less, to stay within its budget",
+    "hook_error": "errors inside the live hook; it went on without",
+    "hook_absent": "ranks of the job that left no records of the live hook",
+    "clock_jump": "the wall clock jumped during the recording",
 }
 """Closed list of problems and what each means."""

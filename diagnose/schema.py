@@ -70,7 +70,7 @@ INGESTED: dict[str, TableSchema] = {
         ("path", TEXT, "path as given; `archive!member` inside archives"),
         ("kind", LABEL, "format: kineto, settings, series, ..."),
         ("rank", INT32, "global rank; negative and distinct where no evidence gives one"),
-        ("rank_source", LABEL, "distributedInfo | process_group | communicator | file_name | folder | unknown"),
+        ("rank_source", LABEL, "distributedInfo | process_group | communicator | hook | file_name | folder | unknown"),
         ("host", TEXT, "host name where recorded"),
         ("gpu", TEXT, "device name of the GPU in use"),
         ("gpu_memory_bytes", INT64, "its total memory"),

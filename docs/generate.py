@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diagnose import pipeline
+from diagnose import hook_records, pipeline
 from diagnose.schema import INGESTED, PROBLEMS, TableSchema
 
 PAGE = Path(__file__).parent / "tables.md"
@@ -21,6 +21,7 @@ def page() -> str:
         *(_table(name, schema) for name, schema in INGESTED.items()),
         "## Derived\n",
         *(_table(name, schema) for name, schema in sorted(derived.items())),
+        _records(),
         "## Problems that `quality` and `doubts` name\n",
         "| problem | meaning |\n| --- | --- |",
         *(f"| `{slug}` | {meaning} |" for slug, meaning in PROBLEMS.items()),
@@ -31,6 +32,17 @@ def page() -> str:
 def _table(name: str, schema: TableSchema) -> str:
     rows = "\n".join(f"| `{c.name}` | {_kind(str(c.type))} | {c.doc.replace('|', '/')} |" for c in schema.columns)
     return f"### {name}\nOne row per {schema.row}.\n\n| column | type | meaning |\n| --- | --- | --- |\n{rows}\n"
+
+
+def _records() -> str:
+    fields = "\n".join(f"| `{f.name}` | {f.doc.replace('|', '/')} |" for f in hook_records.FIELDS)
+    flags = "\n".join(f"| {bit} | {doc} |" for bit, doc in hook_records.FLAGS.items())
+    return (
+        "## Records of the live hook\n"
+        "What a training process writes per step (docs/live.md), int64 each; the lowest int64 means unknown. "
+        "`series` has them by these names.\n\n"
+        f"| field | meaning |\n| --- | --- |\n{fields}\n\n| bit of `flags` | meaning |\n| --- | --- |\n{flags}\n"
+    )
 
 
 def _kind(arrow: str) -> str:

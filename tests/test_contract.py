@@ -17,6 +17,8 @@ ANALYSES = pipeline.discover()
 MODULES = sorted((ROOT / "diagnose").rglob("*.py"))
 TABLES: dict[str, TableSchema] = {**INGESTED, **{a.name: a.schema for a in ANALYSES.values()}}
 MOST_FILE_LINES, MOST_FUNCTION_LINES = 320, 60
+CATCH_ALL = {"diagnose/live/_boundary.py", "diagnose/live/boot/diagnose_boot.py"}
+"""Where the training script must never see an error of ours."""
 VAGUE_NAMES = {"utils", "common", "helpers", "base", "misc"}
 
 
@@ -72,7 +74,8 @@ def test_modules_stay_small_and_documented(path: Path) -> None:
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             assert length <= MOST_FUNCTION_LINES, f"{path.name}: {node.name} has {length} lines"
         if isinstance(node, ast.ExceptHandler):
-            assert not (isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException"))
+            everything = isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException")
+            assert not everything or str(path.relative_to(ROOT)) in CATCH_ALL
             assert node.type is not None, "a bare except hides everything"
 
 

@@ -18,8 +18,8 @@ _EPOCH_NS = 10**18
 _OTHER_DAY_NS = 86_400 * 10**9
 """Traces of one run show the same minutes and no clock is a day wrong: what begins a day apart is not one moment."""
 
-_MANY_PER_RANK = ("text",)
-"""Kinds of which a rank may well leave several files in one run: its output, its errors, NCCL's own log."""
+_MANY_PER_RANK = ("text", "hook_history", "hook_ring", "hook_notes")
+"""Kinds of which a rank may well leave several files in one run: its output, its errors, NCCL's own log, restarts."""
 
 
 class Document:

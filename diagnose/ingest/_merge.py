@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.ingest._documents import Document, drop_duplicates, rank_numbered_folders, tell_runs_apart
+from diagnose.ingest._hook_overlap import without_repeats
 from diagnose.schema import INGESTED, Tables
 
 _CONSTANT_ROWS = 1 << 20
@@ -25,6 +26,7 @@ def merge(parts: list[Tables]) -> Tables:
     Every table is of its schema in `diagnose.schema.INGESTED`, with one dictionary per label column. `files` and
     `quality` always exist; another table exists if any part has it.
     """
+    parts = without_repeats(parts)
     documents = [
         Document(part, row["file"], row) for part, tables in enumerate(parts) for row in tables["files"].to_pylist()
     ]

@@ -129,7 +129,7 @@ def cost(diagnosis: Diagnosis, symptom: Symptom) -> str:
     """What a symptom that was found costs: `up to 13.1 ms a step (21.4 %)`, `in all` without steps."""
     if symptom.status == "found" and symptom.lost_ns:
         ratio = f" ({show('_ratio', symptom.lost_ratio)})" if symptom.lost_ratio is not None else ""
-        per = "a step" if diagnosis.step_time.get("parts") else "in all"
+        per = "a step" if _counts_steps(diagnosis) else "in all"
         return f"up to {show('lost_ns', symptom.lost_ns)} {per}{ratio}"
     if symptom.status == "found" and symptom.lost_bytes:
         return f"up to {show('lost_bytes', symptom.lost_bytes)}"
@@ -152,7 +152,12 @@ def _whole(diagnosis: Diagnosis, finding: Finding) -> str:
     if not total:
         return "a step"
     shown = show("_ns", total)
-    return f"of every {shown} step" if diagnosis.step_time.get("parts") else f"of the {shown} recording"
+    return f"of every {shown} step" if _counts_steps(diagnosis) else f"of the {shown} recording"
+
+
+def _counts_steps(diagnosis: Diagnosis) -> bool:
+    """Whether losses are per step: steps were recorded, or only records of steps (a log, the live hook)."""
+    return bool(diagnosis.step_time.get("parts") or not diagnosis.window.get("parts"))
 
 
 def _nothing(diagnosis: Diagnosis) -> Verdict:
