@@ -4,15 +4,18 @@ The step column is recognised by its name, a rank column too; every other column
 the name it has in the file (nested JSON keys are joined by dots). A recorded NaN stays NaN: a loss that became NaN is
 a fact. A missing value gives no row. Text and list columns are left out and said, but a text that says out of memory
 is a row of `oom_messages`. Units are not guessed.
-Method: DuckDB over cells (line, name, text), block by block, so memory is bounded by the result.
+Method: whole columns, block by block, so memory is bounded by the result.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagnose.errors import InputError
 from diagnose.ingest import Options, Source, quality
@@ -25,38 +28,19 @@ from diagnose.ingest._cells import (
     header_of,
     is_number,
     json_blocks,
+    numbers,
 )
 from diagnose.schema import INGESTED, Tables
 
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 STEP_NAMES = (
     "step", "global_step", "iteration", "iter", "train_step", "training_step", "trainer_step", "train_iter", "step_num",
     "steps",
 )  # fmt: skip
 RANK_NAMES = ("rank", "global_rank")
 
-_STEPS = """
-WITH steps AS (
-    SELECT line, max(TRY_CAST(TRY_CAST(text AS DOUBLE) AS BIGINT)) AS step FROM cells
-    WHERE name = $step AND TRY_CAST(text AS DOUBLE) = floor(TRY_CAST(text AS DOUBLE)) GROUP BY line
-)"""
-_ROWS = f"""{_STEPS}, ranks AS (
-    SELECT line, max(TRY_CAST(text AS INTEGER)) AS rank FROM cells WHERE name = $rank GROUP BY line
-)
-SELECT rank, step, name AS metric, TRY_CAST(text AS DOUBLE) AS value
-FROM cells JOIN steps USING (line) LEFT JOIN ranks USING (line)
-WHERE name NOT IN ($step, $rank) AND step IS NOT NULL AND TRY_CAST(text AS DOUBLE) IS NOT NULL
-ORDER BY rowid_"""
-_NOT_NUMBERS = """
-SELECT name, count(*) FROM cells
-WHERE name NOT IN ($step, $rank) AND text <> '' AND TRY_CAST(text AS DOUBLE) IS NULL
-GROUP BY name ORDER BY min(rowid_)"""
-_FAILURES = f"""{_STEPS}, ranks AS (
-    SELECT line, max(TRY_CAST(text AS INTEGER)) AS rank FROM cells WHERE name = $rank GROUP BY line
-)
-SELECT rank, line + 1 AS line, count(*) AS count FROM cells JOIN steps USING (line) LEFT JOIN ranks USING (line)
-WHERE regexp_matches(text, '(^|[^A-Za-z])OOM([^A-Za-z]|$)|[Oo]ut of memory|OutOfMemory') AND name <> $step
-GROUP BY rank, line ORDER BY line"""
-_WITH_STEP = f"{_STEPS} SELECT count(step) FROM steps"
+_FAILURE = r"(?:^|[^A-Za-z])OOM(?:[^A-Za-z]|$)|[Oo]ut of memory|OutOfMemory"
 
 
 def sniff(head: bytes, name: str) -> bool:
@@ -83,42 +67,75 @@ def read(source: Source, options: Options) -> Tables:
     return found.tables(source.label)
 
 
+class _Part(NamedTuple):
+    """Values of one metric in one block."""
+
+    metric: str
+    rank: pa.Array
+    step: pa.Array
+    value: pa.Array
+
+
 class _Series:
-    """Collects the rows of all blocks, and counts what gave none."""
+    """Collects the values of all blocks, and counts what gave none."""
 
     def __init__(self) -> None:
-        import duckdb
-
-        self.database = duckdb.connect()
-        self.parts: list[pa.Table] = []
+        self.parts: list[_Part] = []
         self.unreadable_count, self.stepless_count = 0, 0
         self.not_numbers: dict[str, int] = {}
         self.failures: list[dict[str, Any]] = []
         self.names: dict[str, None] = {}
 
     def add(self, block: Block) -> None:
-        """Rows of one block."""
+        """Values of one block."""
         self.unreadable_count += block.unreadable_count
-        self.database.register("cells", block.cells)
-        names = self.database.execute("SELECT name FROM cells GROUP BY name ORDER BY min(rowid_)").fetchall()
-        self.names |= {name: None for (name,) in names}
-        step, rank = _column(list(self.names), STEP_NAMES), _column(list(self.names), RANK_NAMES)
-        if step is None:
-            self.stepless_count += block.lines_count
+        self.names |= dict.fromkeys(block.columns)
+        step_name, rank_name = _column(list(self.names), STEP_NAMES), _column(list(self.names), RANK_NAMES)
+        step, stepped = _whole(block.columns.get(step_name or ""), len(block.line))
+        self.stepless_count += block.lines_count - int(stepped.sum())
+        if step_name is None:
             return
-        columns = {"step": step, "rank": rank or ""}
-        self.parts.append(self.database.sql(_ROWS, params=columns).to_arrow_table())
-        ((with_step,),) = self.database.execute(_WITH_STEP, {"step": step}).fetchall()
-        self.stepless_count += block.lines_count - with_step
-        for who, line, count in self.database.execute(_FAILURES, columns).fetchall():
-            said = {"wording": "bare", "allocator": "pytorch", "rank": who, "line": line, "count": count}
-            self.failures.append(said)
-        for name, count in self.database.execute(_NOT_NUMBERS, columns).fetchall():
-            self.not_numbers[name] = self.not_numbers.get(name, 0) + count
+        rank, ranked = _whole(block.columns.get(rank_name or ""), len(block.line))
+        ranks, steps = pa.array(rank.astype(np.int32), mask=~ranked), pa.array(step)
+        for name, column in block.columns.items():
+            if name in (step_name, rank_name):
+                continue
+            value, there, words = numbers(column)
+            if words.any():
+                self.not_numbers[name] = self.not_numbers.get(name, 0) + int(words.sum())
+                self._failures(block.line[words & stepped], column.filter(pa.array(words & stepped)), ranks, block)
+            there &= stepped
+            if there.all():
+                self.parts.append(_Part(name, ranks, steps, pa.array(value)))
+            elif there.any():
+                kept = pa.array(there)
+                self.parts.append(_Part(name, ranks.filter(kept), steps.filter(kept), pa.array(value[there])))
+
+    def _failures(self, line: Ints, text: pa.Array, ranks: pa.Array, block: Block) -> None:
+        """Text that says out of memory, once a line."""
+        said = np.unique(line[np.asarray(pc.match_substring_regex(text, _FAILURE))])
+        for number in said.tolist():
+            rank = ranks[int(np.searchsorted(block.line, number))].as_py()
+            row = {"wording": "bare", "allocator": "pytorch", "rank": rank, "line": number + 1, "count": 1}
+            self.failures.append(row)
+
+    def _rows(self) -> pa.Table:
+        """All values; each column keeps one chunk a block and metric, and blocks share steps and ranks."""
+        schema = INGESTED["series"]
+        names = list(dict.fromkeys(part.metric for part in self.parts))
+        number, labels = {name: at for at, name in enumerate(names)}, pa.array(names, pa.string())
+        given = {"rank": [p.rank for p in self.parts], "step": [p.step for p in self.parts]}
+        given["value"] = [p.value for p in self.parts]
+        given["metric"] = [
+            pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(number[p.metric], pa.int32()), len(p.step)), labels)
+            for p in self.parts
+        ]
+        chunked = {name: pa.chunked_array(chunks, schema.arrow.field(name).type) for name, chunks in given.items()}
+        return schema.build(chunked)
 
     def tables(self, label: str) -> Tables:
         """files, series, quality. InputError where no row came of it."""
-        rows = pa.concat_tables(self.parts) if self.parts else pa.table({"step": []})
+        rows = self._rows()
         if not rows.num_rows:
             columns = ", ".join(list(self.names)[:8]) or "none"
             raise InputError(
@@ -134,12 +151,12 @@ class _Series:
         more = {"oom_messages": messages.build({n: [f.get(n) for f in self.failures] for n in messages.arrow.names})}
         return (more if self.failures else {}) | {
             "files": INGESTED["files"].build(files),
-            "series": INGESTED["series"].build({name: rows[name] for name in ("rank", "step", "metric", "value")}),
-            "quality": quality([{**note, "path": label} for note in self._notes(rows)]),
+            "series": rows,
+            "quality": quality([{**note, "path": label} for note in self._notes()]),
         }
 
-    def _notes(self, rows: pa.Table) -> list[dict[str, Any]]:
-        metrics = set(rows["metric"].unique().to_pylist())
+    def _notes(self) -> list[dict[str, Any]]:
+        metrics = {part.metric for part in self.parts}
         holes = {name: count for name, count in self.not_numbers.items() if name in metrics}
         text = [name for name in self.not_numbers if name not in metrics]
         notes = (
@@ -149,6 +166,15 @@ class _Series:
             ("unparsed_value", len(text), f"columns of text or lists, left out: {', '.join(text)}"),
         )
         return [{"problem": problem, "count": count, "detail": detail} for problem, count, detail in notes if count]
+
+
+def _whole(column: pa.Array | None, count: int) -> tuple[Ints, Flags]:
+    """Whole numbers of a column, and where it has one."""
+    if column is None:
+        return np.zeros(count, np.int64), np.zeros(count, bool)
+    value, there, _ = numbers(column)
+    there = there & (value == np.floor(value)) & (np.abs(value) < 2.0**53)
+    return np.where(there, value, 0).astype(np.int64), there
 
 
 def _is_table(lines: list[str]) -> bool:

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,7 +28,9 @@ def load(tmp_path: Path, text: str | bytes, name: str = "steps.jsonl") -> Tables
 
 
 def values(tables: Tables) -> list[tuple[Any, ...]]:
-    return [tuple(row[c] for c in ("rank", "step", "metric", "value")) for row in tables["series"].to_pylist()]
+    """Rows by step; the table itself keeps those of one metric together."""
+    rows = tables["series"].to_pylist()
+    return sorted((tuple(row[c] for c in ("rank", "step", "metric", "value")) for row in rows), key=lambda row: row[1])
 
 
 def notes(tables: Tables) -> list[tuple[str, int]]:
@@ -134,6 +137,48 @@ def test_any_pieces_give_the_same_rows(tmp_path: Path, monkeypatch: Any, given_r
     monkeypatch.setattr(_cells, "_CHUNK_BYTES", size)
     lines = [json.dumps({"step": s, "rank": r, "x": x, **({"y": 1} if y else {})}) for s, r, x, y in given_rows]
     expected = [row for s, r, x, y in given_rows for row in [(r, s, "x", x), *([(r, s, "y", 1.0)] if y else [])]]
-    assert values(load(tmp_path, "\n".join(lines))) == expected
+    expected.sort(key=str)
+    assert sorted(values(load(tmp_path, "\n".join(lines))), key=str) == expected
     table = ["step,rank,x,y", *(f"{s},{r},{x!r},{1 if y else ''}" for s, r, x, y in given_rows)]
-    assert values(load(tmp_path, "\n".join(table), "a.csv")) == expected
+    assert sorted(values(load(tmp_path, "\n".join(table), "a.csv")), key=str) == expected
+
+
+names = st.text("abc", min_size=1, max_size=2).map(lambda name: f"m_{name}")
+cells = st.one_of(
+    st.integers(-(10**17), 10**17), st.floats(allow_nan=True), st.text("1.e+-nax ", max_size=4), st.none(),
+    st.booleans(), st.just([1]), st.fixed_dictionaries({"deep": st.integers(0, 9)}),
+)  # fmt: skip
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(st.lists(st.dictionaries(names, cells, max_size=3), min_size=1, max_size=6), st.booleans())
+def test_the_fast_reader_gives_what_the_general_one_gives(given_rows: list[dict[str, Any]], alike: bool) -> None:
+    from diagnose.ingest import _cells
+
+    shapes = [given_rows[0]] * len(given_rows) if alike else given_rows
+    lines = [json.dumps({"step": n, **row}) for n, row in enumerate(shapes)]
+    whole = "\n".join(lines).encode()
+
+    fast, general = _cells._alike(whole, len(lines)), _cells._any_json(whole, 0)
+
+    if fast is not None:
+        for name, column in fast.items():
+            other = general.columns.get(name)
+            values, there, words = _cells.numbers(column)
+            if other is None:
+                assert not there.any() and not words.any()
+                continue
+            np.testing.assert_array_equal(values, _cells.numbers(other)[0])
+            np.testing.assert_array_equal(there, _cells.numbers(other)[1])
+            np.testing.assert_array_equal(words, _cells.numbers(other)[2])
+
+
+def test_lines_alike_take_the_fast_reader() -> None:
+    from diagnose.ingest import _cells
+
+    whole = b"\n".join(b'{"step": %d, "x": %d.5, "note": "a"}' % (n, n) for n in range(9))
+
+    assert _cells._alike(whole, 9) is not None
+    assert _cells._alike(whole.replace(b"4.5", b"[4]"), 9) is None, "a list"
+    assert _cells._alike(whole + b"\n", 10) is None, "an empty line"
+    assert _cells._alike(whole.replace(b'"x": 4.5', b'"y": 4.5'), 9) is None, "another key"
