@@ -7,16 +7,18 @@ from tests.rules.build import finding, outcome, tables, turns_exactly_at
 from tests.rules.memory_rows import GIB
 
 
-def job(*gib: float, first: int = 0) -> Tables:
+def job(*gib: float, first: int = 0, device_gib: float = 80, failed: int | None = None) -> Tables:
     rows = [
         {"rank": first + rank, "device": 0, "source": "snapshot", "index": 3, "allocated_bytes": int(size * GIB)}
         for rank, size in enumerate(gib)
     ]
-    return tables(memory=rows)
+    files = [{"rank": row["rank"], "gpu_memory_bytes": int(device_gib * GIB)} for row in rows]
+    moments = [] if failed is None else [{"rank": failed, "device": 0, "moment": "oom", "tried_bytes": GIB}]
+    return tables(memory=rows, files=files, memory_moments=moments)
 
 
 def fires() -> Tables:
-    return job(40, 40, 40, 60)
+    return job(40, 40, 40, 60, device_gib=70)
 
 
 def test_names_the_rank() -> None:
@@ -34,6 +36,13 @@ def test_unknown_ranks_may_be_one_and_the_same() -> None:
 
 def test_thresholds() -> None:
     turns_exactly_at("uneven-ranks", fires(), min_more_ratio=0.5)
+
+
+def test_with_room_to_spare_it_is_only_mentioned() -> None:
+    """Pipeline stages differ by design."""
+    assert finding("uneven-ranks", job(40, 40, 40, 64, device_gib=80)).severity == "info"
+    assert finding("uneven-ranks", job(40, 40, 40, 64.1, device_gib=80)).severity == "warning"
+    assert finding("uneven-ranks", job(40, 40, 40, 60, device_gib=80, failed=1)).severity == "warning"
 
 
 def test_a_difference_that_no_device_notices_is_none() -> None:
