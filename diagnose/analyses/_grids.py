@@ -80,7 +80,8 @@ def _present(metric: pa.DictionaryArray, count: int) -> Flags:
 def _piece(batch: pa.RecordBatch, number: int, present: Flags) -> _Piece:
     """The chunk's rows of one metric that have a step and a finite value."""
     rank, step = integers(batch["rank"], NO_RANK), integers(batch["step"], -1)
-    value = np.asarray(batch["value"].fill_null(np.nan), np.float64)
+    value = batch["value"]
+    value = np.asarray(value.fill_null(np.nan) if value.null_count else value, np.float64)
     place = step
     if batch["segment"].null_count < len(batch) and np.any(segment := integers(batch["segment"], 0)):
         place = np.where(step >= 0, segment * _SEGMENT_STEPS + step, -1)
