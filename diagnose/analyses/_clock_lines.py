@@ -23,7 +23,7 @@ ENOUGH_CALLS = 128
 _CLEARLY = 3.0
 """A rise over the recording that exceeds the spread this many times is a drift."""
 MOST_DRIFT_RATIO = 1e-3
-"""No clock runs this much faster than another (quartz: under 1e-4; NTP slews by 5e-4): such a slope is noise of ends."""
+"""No clock runs this much faster than another (quartz: under 1e-4; NTP slews by 5e-4): such a slope is noise."""
 _OUTER_RATIO = 0.95
 Floats = NDArray[np.float64]
 

@@ -1,8 +1,7 @@
 """Sizes and splits of host all-to-alls (gloo), whose ranges carry none: from the operators that called them.
 
 `c10d::alltoall_base_` records its tensors and split sizes as arguments (with `record_shapes`), the `gloo:all_to_all`
-range on a worker thread does not. Workers take calls in the order in which they were called, so the n-th range is the
-n-th operator, where a rank has equally many of both; else nothing is told.
+range on a worker thread does not. Where no operator is told (`_host_calls`), nothing is.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from diagnose.analyses._columns import Ints, codes, dictionary, integers, rows_of
-from diagnose.analyses._operations import code
-from diagnose.analyses._work import of_kind
+from diagnose.analyses._columns import codes, dictionary, flags, integers, rows_of
+from diagnose.analyses._host_calls import callers
 
 OPERATOR = "c10d::alltoall_base_"
 _ELEMENTS = {
@@ -37,22 +35,20 @@ class Said(NamedTuple):
     out_splits: str | None
 
 
-def host_exchanges(op: Ints, start: Ints, events: pa.Table, op_args: pa.Table) -> dict[int, Said]:
-    """Row of host communication of one rank (`op`, `start` in ns) -> what its operator says."""
-    rows = np.flatnonzero(op == code("all_to_all"))
-    operators = of_kind(events, "op")
-    named = np.array([name == OPERATOR for name in dictionary(events["name"])], bool)
-    operators = operators[named[codes(events["name"])[operators]]]
-    if not len(rows) or len(rows) != len(operators):
+def host_exchanges(calls: pa.Table, events: pa.Table, op_args: pa.Table) -> dict[int, Said]:
+    """Row of `calls` (`calls_on_device` of one rank) -> what its operator says, of host all-to-alls alone."""
+    is_exchange = np.array([name == "all_to_all" for name in dictionary(calls["op"])], bool)[codes(calls["op"])]
+    rows = np.flatnonzero(is_exchange & flags(calls["stream"].is_null()) & flags(calls["size_bytes"].is_null()))
+    if not len(rows):
         return {}
-    operators = operators[np.argsort(integers(events["ts_ns"])[operators], kind="stable")]
-    at = rows_of(integers(op_args["event_id"]), integers(events["event_id"])[operators])
-    if (at < 0).any():
-        return {}
-    said = op_args.select(["input_dims", "input_types", "concrete_inputs"]).take(pa.array(at)).to_pylist()
+    ids = integers(events["event_id"])
+    caller = callers(events, rows_of(ids, integers(calls["event_id"])[rows]))
+    named = np.array([name == OPERATOR for name in dictionary(events["name"])], bool)[codes(events["name"])]
+    rows, caller = rows[(caller >= 0) & named[caller]], caller[(caller >= 0) & named[caller]]
+    at = rows_of(integers(op_args["event_id"]), ids[caller])
+    said = op_args.select(["input_dims", "input_types", "concrete_inputs"]).take(pa.array(at[at >= 0])).to_pylist()
     found = (_said(*row.values()) for row in said)
-    ordered = rows[np.argsort(start[rows], kind="stable")].tolist()
-    return {row: one for row, one in zip(ordered, found, strict=True) if one is not None}
+    return {row: one for row, one in zip(rows[at >= 0].tolist(), found, strict=True) if one is not None}
 
 
 def _said(dims: str | None, types: str | None, scalars: str | None) -> Said | None:

@@ -87,10 +87,7 @@ def calls_on_device(
 
 def _with_operators(own: pa.Table, events: pa.Table, op_args: pa.Table) -> pa.Table:
     """Host all-to-alls with what their operators say of sizes."""
-    vocabulary = np.array([code(name) for name in dictionary(own["op"])], np.int64)
-    on_host = np.asarray(own["stream"].is_null()) & np.asarray(own["size_bytes"].is_null())
-    op = np.where(on_host, vocabulary[codes(own["op"])], 0)
-    said = host_exchanges(op, integers(own["ts_ns"]), events, op_args)
+    said = host_exchanges(own, events, op_args)
     if not said:
         return own
     for name in Said._fields:

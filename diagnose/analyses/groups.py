@@ -64,7 +64,7 @@ def groups(
     """Every group that any input describes or uses, once per set of ranks."""
     found = _listed(members, calls)
     given = _given(settings)
-    nodes = _Nodes(_gpus_per_node(given), _hosts(files))
+    nodes = _Nodes(_gpus_per_node(given), _hosts(files), _world(files))
     dims = _dimensions(found, calls, given)
     spans = [nodes.of(ranks) for _, ranks in found]
     return SCHEMA.build(
@@ -129,6 +129,12 @@ def _gpus_per_node(given: Mapping[str, str]) -> int | None:
     return int(value) if value.isdecimal() and int(value) > 0 else None
 
 
+def _world(files: pa.Table | None) -> int:
+    """Ranks of the job, as its files say; 0 where they do not, or do not agree."""
+    sizes = set(files["world_size"].drop_null().to_pylist()) if files is not None else set()
+    return int(sizes.pop()) if len(sizes) == 1 else 0
+
+
 def _hosts(files: pa.Table | None) -> dict[int, str]:
     """Host of each rank, where exactly one is named."""
     hosts: dict[int, set[str]] = {}
@@ -144,6 +150,7 @@ class _Nodes(NamedTuple):
 
     per_node: int | None
     host_of: Mapping[int, str]
+    ranks_count: int  # of the job; 0 where unknown
 
     def of(self, ranks: tuple[int, ...] | None) -> list[int]:
         """Ranks of the group on each node it spans; empty where that is not known."""
@@ -155,5 +162,12 @@ class _Nodes(NamedTuple):
 
     def fewest(self, size: int | None) -> int | None:
         """Nodes that many ranks need."""
-        room = self.per_node or max(Counter(self.host_of.values()).values(), default=0)
-        return -(-size // room) if size and room else None
+        if not size or not self.room:
+            return None
+        return -(-size // self.room)
+
+    @property
+    def room(self) -> int:
+        """Ranks that a node holds; 0 where that is unknown, as while the host of any rank is."""
+        whole = 0 < self.ranks_count <= len(self.host_of)
+        return self.per_node or (max(Counter(self.host_of.values()).values(), default=0) if whole else 0)

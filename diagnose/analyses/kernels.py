@@ -23,6 +23,7 @@ from diagnose.analyses._classes import classified
 from diagnose.analyses._classify import CLASSES, UserPatterns, user_patterns
 from diagnose.analyses._columns import Flags, Ints, codes, dense, dictionary, integers, label, lookup, take
 from diagnose.analyses._host import HostStack
+from diagnose.analyses._host_calls import callers
 from diagnose.analyses._host_work import host_category, host_work
 from diagnose.analyses._impossible import impossible
 from diagnose.analyses._work import NEVER, Work, by_rank, device_work, side
@@ -174,8 +175,12 @@ def _host_rows(rank: int, events: pa.Table, steps: pa.Table, op_args: pa.Table) 
     process, thread = (integers(events[c].take(work.row), NEVER) for c in ("process", "thread"))
     names = dictionary(events["name"])
     name = codes(events["name"])[work.row]
+    caller = np.where(work.comm, callers(events, work.row), -1)
+    seen_at = np.where(caller >= 0, caller, work.row)
+    by, on = (integers(events[c].take(seen_at), NEVER) for c in ("process", "thread"))
+    called_ns = np.where(caller >= 0, integers(events["ts_ns"])[caller], work.start)
     host = HostStack(events, op_args)
-    open_ = host.labels(host.at(process, thread, work.start))
+    open_ = host.labels(host.at(by, on, called_ns))
     valid = steps.filter(pc.is_valid(steps["ts_ns"])).sort_by("ts_ns")
     ts = integers(valid["ts_ns"])
     step = take(integers(valid["step"]), _holder(work.start, ts, ts + integers(valid["dur_ns"])), NEVER)

@@ -58,11 +58,12 @@ def member(group, description, ranks, rank=0):
     return {"rank": rank, "group": group, "description": description, "size": len(ranks or []) or 64, "ranks": ranks}
 
 
-def found(members, calls=(), settings=None):
+def found(members, calls=(), settings=None, files=None):
     table = groups(
         rows.build("members", members),
         rows.build("calls", list(calls)) if calls else INGESTED["calls"].empty(),
         settings,
+        files,
     )
     return table.to_pylist()
 
@@ -92,6 +93,16 @@ def test_nodes_need_ranks_and_the_size_of_a_node():
     assert found([member("0", "x", [0, 8, 16])], settings=eight)[0]["node_count"] == 3
     assert found([member("0", "x", [0, 1])])[0]["node_count"] is None
     assert found([member("0", "x", None)], settings=eight)[0]["node_count"] is None
+
+
+def test_hosts_tell_the_size_of_a_node_only_where_every_rank_has_one():
+    def fewest(hosts, world):
+        recorded = [{"file": i, "rank": i, "host": h, "world_size": world} for i, h in enumerate(hosts)]
+        return found([member("0", "x", [0, 1, 2, 3])], files=rows.build("files", recorded))[0]["fewest_node_count"]
+
+    assert fewest(["a", "a", "b", "b"], 4) == 2
+    assert fewest(["a", "a", "b", "b"], 8) is None, "the other four may be on the same nodes"
+    assert fewest(["a"], 4) is None
 
 
 def test_no_members_no_groups():
