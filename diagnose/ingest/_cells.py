@@ -54,7 +54,8 @@ class Header(NamedTuple):
 
 def first_lines(head: bytes) -> list[str]:
     """The first lines, without blank ones at the start."""
-    return re.split(r"\r?\n", head.decode("utf-8", "replace").lstrip())[:_LOOKED_AT_LINES]
+    text = head.decode("utf-8", "replace").lstrip()
+    return re.split(r"\r?\n", text, maxsplit=_LOOKED_AT_LINES)[:_LOOKED_AT_LINES]
 
 
 def first_object(lines: list[str]) -> dict[str, Any] | None:
