@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports test bench bench-drift bench-planner clean
+.PHONY: help check lint types imports test bench bench-drift bench-planner bench-snapshot clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -27,6 +27,9 @@ bench: ## side by side with HolisticTraceAnalysis (installs it into its own envi
 
 bench-drift: ## causes of slowing down, put in and found again: the confusion matrix
 	$(PYTHON) benchmarks/drift.py
+
+bench-snapshot: ## a memory snapshot of 1.2 GB: time, memory, size of the report
+	$(PYTHON) -m benchmarks.snapshot --mb 1200
 
 bench-planner: ## the planner against published runs ($DIAGNOSE_VALIDATION), from one anchor each
 	$(PYTHON) benchmarks/planner.py
