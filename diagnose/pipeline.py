@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from graphlib import TopologicalSorter
 from multiprocessing import get_context
 from pathlib import Path
@@ -55,18 +56,25 @@ def discover() -> dict[str, Analysis]:
     return found
 
 
-def read(paths: Sequence[str], workers: int | None = None, progress: Progress | None = None) -> Tables:
+def read(
+    paths: Sequence[str],
+    workers: int | None = None,
+    progress: Progress | None = None,
+    ranks: frozenset[int] | None = None,
+) -> Tables:
     """Ingested tables of all `paths` (files, folders, globs, archives, s3:// and gs:// addresses).
 
     A file that cannot be used is a row of `files` and `quality`, not an error.
     `workers`: processes for several large files; default one per core.
+    `ranks`: files of other ranks keep only their row in `files`; None: all.
     """
+    options = ingest.Options(ranks)
     sources, problems = ingest.expand(list(paths))
     total = sum(s.size_bytes for s in sources)
     if len(sources) > 1 and workers != 1 and total >= WORTH_A_PROCESS_BYTES:
-        parts = _read_in_processes(sources, workers, total, progress)
+        parts = _read_in_processes(sources, options, workers, total, progress)
     else:
-        parts = [_read_one(s, total, progress, done) for s, done in _with_offsets(sources)]
+        parts = [_read_one(s, options, total, progress, done) for s, done in _with_offsets(sources)]
     return ingest.merge([*parts, *map(ingest.of_problem, problems)])
 
 
@@ -77,7 +85,9 @@ def _with_offsets(sources: Iterable[ingest.Source]) -> Iterable[tuple[ingest.Sou
         done += source.size_bytes
 
 
-def _read_one(source: ingest.Source, total: int, progress: Progress | None, done: int) -> Tables:
+def _read_one(
+    source: ingest.Source, options: ingest.Options, total: int, progress: Progress | None, done: int
+) -> Tables:
     if progress is not None:
         seen = done
 
@@ -87,15 +97,15 @@ def _read_one(source: ingest.Source, total: int, progress: Progress | None, done
             progress(min(seen, total), total)
 
         source.progress = consumed
-    return ingest.read(source)
+    return ingest.read(source, options)
 
 
 def _read_in_processes(
-    sources: list[ingest.Source], workers: int | None, total: int, progress: Progress | None
+    sources: list[ingest.Source], options: ingest.Options, workers: int | None, total: int, progress: Progress | None
 ) -> list[Tables]:
     parts, done = [], 0
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for source, part in zip(sources, pool.map(ingest.read, sources), strict=True):
+        for source, part in zip(sources, pool.map(partial(ingest.read, options=options), sources), strict=True):
             parts.append(part)
             done += source.size_bytes
             if progress is not None:
@@ -158,7 +168,7 @@ def run(
     if job is not None:
         given.append(job)
     checked = rules(rule_folders)
-    tables = derive(read([str(p) for p in given], workers, progress), selected)
+    tables = derive(read([str(p) for p in given], workers, progress, selected.ranks), selected)
     outcomes = engine.evaluate(checked, tables, overrides or {})
     symptoms, questions = engine.symptoms(outcomes, tables), engine.questions(outcomes, tables)
     return advice.with_plan(summary.summarise(tables, outcomes, engine.ranked(outcomes), symptoms, questions))

@@ -35,9 +35,8 @@ __all__ = ["Ingester", "Options", "Source", "expand", "ingesters", "merge", "of_
 
 
 class Options(NamedTuple):
-    """What the user asked for: step numbers (both ends in) and global ranks; None is all."""
+    """What the user asked for: global ranks; None is all."""
 
-    steps: tuple[int, int] | None = None
     ranks: frozenset[int] | None = None
 
 
@@ -164,18 +163,9 @@ def _note(problem: str, row: dict[str, Any], detail: str) -> dict[str, Any]:
 
 
 def _left_out(tables: Tables, options: Options) -> Tables:
-    """Only the `files` and `quality` of a source none of whose ranks was asked for; the rest of it is empty."""
+    """Only `files`, `settings` and `quality` of a source none of whose ranks was asked for: thousands stay small."""
     ranks = tables["files"]["rank"].to_pylist()
     if options.ranks is None or not ranks or any(rank is None or rank in options.ranks for rank in ranks):
         return tables
-    path = tables["files"]["path"][0].as_py()
-    count = sum(tables["files"]["events_count"].fill_null(0).to_pylist())
-    row = {
-        "problem": "skipped_events",
-        "path": path,
-        "rank": ranks[0],
-        "count": count,
-        "detail": "its rank was not asked for",
-    }
-    kept = {name: table if name in ("files", "settings") else table.slice(0, 0) for name, table in tables.items()}
-    return {**kept, "quality": pa.concat_tables([tables["quality"], quality([row])]).unify_dictionaries()}
+    whole = ("files", "settings", "quality")
+    return {name: table if name in whole else table.slice(0, 0) for name, table in tables.items()}
