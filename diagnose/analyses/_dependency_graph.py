@@ -77,15 +77,9 @@ def _levels(before: Ints, after: Ints, count: int) -> Ints | None:
     return level if done == count else None
 
 
-def replay(layout: Layout, durations: Times, release: Times | None = None) -> Times:
-    """End of every operation, in the unit of `durations` (n operations x k scenarios); same shape.
-
-    `release`: earliest start per start, for all scenarios; 0 where absent.
-    """
+def replay(layout: Layout, durations: Times) -> Times:
+    """End of every operation, in the unit of `durations` (n operations x k scenarios); same shape. All begin at 0."""
     begin = np.zeros((layout.starts_count, durations.shape[1]))
-    if release is not None:
-        begin += release[:, None]
     for starts, parents, firsts in layout.levels:
-        ends = begin[layout.start_of[parents]] + durations[parents]
-        begin[starts] = np.maximum(begin[starts], np.maximum.reduceat(ends, firsts, axis=0))
+        begin[starts] = np.maximum.reduceat(begin[layout.start_of[parents]] + durations[parents], firsts, axis=0)
     return begin[layout.start_of] + durations

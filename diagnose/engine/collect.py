@@ -22,6 +22,7 @@ _TABLES = {
     "allocations": "a trace recorded with profile_memory=True, or " + _MEMORY,
     "calls": "a trace with collective metadata (PyTorch 2.3 or later), an NCCL log or a flight recorder dump",
     "collectives": _TRACE,
+    "compared_ranks": "traces of all ranks over the same steps",
     "copies": _TRACE,
     "dispatch": _ROUTER,
     "events": _TRACE,
@@ -48,6 +49,7 @@ _TABLES = {
     "phases": _STEPS,
     "pipeline": "traces of one rank per pipeline stage, over the same steps",
     "profiler_cost": _TRACE,
+    "rank_what_if": "traces of all ranks over the same steps",
     "recompute": _STEPS,
     "reductions": _TRACE,
     "router": _ROUTER,
@@ -86,6 +88,9 @@ _COLUMNS = {
 
 OF_MEMORY = ("lifetimes", "memory", "memory_moments", "memory_parts", "memory_growth", "holes", "oom_messages")
 """Tables that a recording of time does not fill: there, none of a kind does mean that it was not recorded."""
+
+OF_SEVERAL_RANKS = ("compared_ranks",)
+"""Tables that a recording of one rank, or on clocks that cannot be compared, leaves empty."""
 
 _SYMPTOMS = {
     "comm_saturation": _TRACE,

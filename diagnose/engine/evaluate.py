@@ -185,7 +185,7 @@ def _missing(rule: Rule, tables: Mapping[str, pa.Table]) -> str:
         if tables[table].num_rows == 0:
             # Nothing of a kind is not the same as nothing recorded.
             timed = "spans" in tables and tables["spans"].num_rows > 0
-            recorded = timed and table not in collect.OF_MEMORY
+            recorded = timed and table not in (*collect.OF_MEMORY, *collect.OF_SEVERAL_RANKS)
             needed = "" if recorded else f"{collect.NEEDED}{collect.for_table(table, rule.collect)}"
             return f"no {table} in these inputs{needed}"
         if tables[table][column].null_count == tables[table].num_rows:

@@ -1,10 +1,10 @@
 /*
 title = "The GPU waits while device memory is allocated or freed"
 severity = "warning"
-needs = ["spans", "idle"]
+needs = ["spans", "idle", "rank_what_if"]
 needs_values = ["spans.dur_ns"]
 decides = true
-summary = "rank {rank}: the GPU idles {lost_ns} of {step_ns} {scope} ({share_ratio}) in {stalls_count} waits, most of them for {host}"
+summary = "rank {rank}: the GPU idles {idle_ns} of {step_ns} {scope} ({share_ratio}) in {stalls_count} waits, most of them for {host}{job_gain}"
 why = """
 cudaFree waits for the device and cudaMalloc takes long. In steady state the caching allocator does neither: it does when
 it is out of cached memory and frees its cache to try again, or when code empties the cache every step."""
@@ -25,15 +25,18 @@ sources = [
 min_share_ratio = { default = 0.05, doc = "of the step, as for other waits; a guess, to be fitted" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(alloc_ns) // COUNT(*) AS lost_ns
+  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(alloc_ns) // COUNT(*) AS waits_ns
   FROM spans
   GROUP BY rank
 ),
 worst AS (
   SELECT *, (SELECT MAX(step_ns) FROM job) AS longest_ns
   FROM job
-  ORDER BY lost_ns DESC, rank
+  ORDER BY waits_ns DESC, rank
   LIMIT 1
+),
+gain AS (  -- what the job gains without this idle time on any rank; null where that was not replayed
+  SELECT ANY_VALUE(gain_ns) AS gain_ns FROM rank_what_if WHERE fixed = 'part' AND part = 'alloc'
 ),
 stalls AS (
   SELECT COUNT(*) AS stalls, MODE(i.host) AS host, MODE(i.module) AS module, MODE(i.source) AS source
@@ -41,15 +44,18 @@ stalls AS (
   WHERE i.cause = 'alloc' AND i.rank = (SELECT rank FROM worst)
 )
 SELECT
-  lost_ns,
+  GREATEST(LEAST(COALESCE(gain_ns, waits_ns), longest_ns), 0) AS lost_ns,
+  CASE WHEN gain_ns IS NULL THEN 'bound' ELSE 'simulated' END AS lost_kind,
+  waits_ns AS idle_ns,
   longest_ns AS step_ns,
   scope,
-  lost_ns / longest_ns AS share_ratio,
+  waits_ns / longest_ns AS share_ratio,
+  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || ROUND(gain_ns / 1e6, 2) || ' ms without it' ELSE '' END AS job_gain,
   rank,
   [rank] AS ranks,
   stalls / spans AS stalls_count,
   COALESCE(host, 'device memory') AS host,
   module,
   source
-FROM worst, stalls
-WHERE lost_ns > $min_share_ratio * longest_ns
+FROM worst, stalls, gain
+WHERE LEAST(waits_ns, COALESCE(gain_ns, waits_ns)) > $min_share_ratio * longest_ns

@@ -1,10 +1,10 @@
 /*
 title = "The host waits for the GPU, then the GPU for the host"
 severity = "warning"
-needs = ["spans", "syncs", "kernels"]
+needs = ["spans", "syncs", "kernels", "rank_what_if"]
 needs_values = ["spans.dur_ns"]
 decides = true
-summary = "rank {rank}: the GPU idles {lost_ns} of {step_ns} {scope} ({share_ratio}) after {calls_count} blocking calls under {op}"
+summary = "rank {rank}: the GPU idles {idle_ns} of {step_ns} {scope} ({share_ratio}) after {calls_count} blocking calls under {op}{job_gain}"
 why = """
 .item(), .cpu(), nonzero(), a boolean mask or torch.cuda.synchronize() stops the host until the device has finished.
 Nothing is queued then: the device idles until the host has launched again. Only that idle time is counted, not the time
@@ -43,21 +43,28 @@ blocked AS (
   FROM syncs AS y SEMI JOIN spans AS s ON s.rank = y.rank AND s.step IS NOT DISTINCT FROM y.step
   GROUP BY y.rank, COALESCE(y.op, y.name)
 ),
-worst AS (  -- per operator the rank that loses most
+gain AS (  -- what the job gains without such idle time on any rank; null where that was not replayed
+  SELECT ANY_VALUE(gain_ns) AS all_ns FROM rank_what_if WHERE fixed = 'part' AND part = 'sync'
+),
+worst AS (  -- per operator the rank that loses most; of the job's gain, the operator's share of the waits
   SELECT
-    blocked.*,
+    blocked.* EXCLUDE (idle_ns),
     scope,
     spans,
-    LEAST(idle_ns // spans, sync_ns) AS lost_ns,
+    LEAST(idle_ns // spans, sync_ns) AS waits_ns,
+    CAST(LEAST(all_ns * (idle_ns / SUM(idle_ns) OVER (PARTITION BY rank)), all_ns) AS BIGINT) AS gain_ns,
     (SELECT MAX(step_ns) FROM job) AS step_ns
-  FROM blocked JOIN job USING (rank)
-  QUALIFY ROW_NUMBER() OVER (PARTITION BY op ORDER BY lost_ns DESC, rank) = 1
+  FROM blocked JOIN job USING (rank), gain
+  QUALIFY ROW_NUMBER() OVER (PARTITION BY op ORDER BY waits_ns DESC, rank) = 1
 )
 SELECT
-  lost_ns,
+  GREATEST(LEAST(COALESCE(gain_ns, waits_ns), step_ns), 0) AS lost_ns,
+  CASE WHEN gain_ns IS NULL THEN 'bound' ELSE 'simulated' END AS lost_kind,
+  waits_ns AS idle_ns,
   step_ns,
   scope,
-  lost_ns / step_ns AS share_ratio,
+  waits_ns / step_ns AS share_ratio,
+  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || ROUND(gain_ns / 1e6, 2) || ' ms without it' ELSE '' END AS job_gain,
   CASE WHEN op LIKE '%cudnn%' OR op LIKE '%miopen%' THEN
     'The library times its algorithms for a shape it has not met (torch.backends.cudnn.benchmark): that ends after the first '
     || 'steps, so profile after warm-up; where shapes keep changing, pad them or set benchmark = False.' END AS fix,
@@ -71,7 +78,7 @@ SELECT
   source,
   NULL AS undecided
 FROM worst
-WHERE lost_ns > $min_share_ratio * step_ns
+WHERE LEAST(waits_ns, COALESCE(gain_ns, waits_ns)) > $min_share_ratio * step_ns
 UNION ALL BY NAME
 SELECT 0 AS lost_ns, 'no host call is recorded, so what the host waited for is not known' AS undecided
 WHERE NOT EXISTS (FROM syncs)

@@ -1,10 +1,10 @@
 /*
 title = "The step waits for input data"
 severity = "warning"
-needs = ["spans", "idle", "kernels"]
+needs = ["spans", "idle", "kernels", "rank_what_if"]
 needs_values = ["spans.dur_ns"]
 decides = true
-summary = "rank {rank}: the GPU idles {lost_ns} of {step_ns} {scope} ({share_ratio}) while the host is in {host}"
+summary = "rank {rank}: the GPU idles {idle_ns} of {step_ns} {scope} ({share_ratio}) while the host is in {host}{job_gain}"
 why = """
 The next batch is not ready when the step wants it. In a data-parallel job every rank then waits for the slowest loader,
 so the loss grows with the number of ranks."""
@@ -26,7 +26,7 @@ min_share_ratio = { default = 0.05, doc = "of the step; a guess, to be fitted" }
 critical_share_ratio = { default = 0.30, doc = "of the step, from which it is critical; a guess, to be fitted" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(input_ns) // COUNT(*) AS lost_ns,
+  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(input_ns) // COUNT(*) AS waits_ns,
     COUNT(*) FILTER (input_ns > 0) AS stalled
   FROM spans
   GROUP BY rank
@@ -34,8 +34,11 @@ WITH job AS (
 worst AS (
   SELECT *, (SELECT MAX(step_ns) FROM job) AS longest_ns
   FROM job
-  ORDER BY lost_ns DESC, rank
+  ORDER BY waits_ns DESC, rank
   LIMIT 1
+),
+gain AS (  -- what the job gains without this idle time on any rank; null where that was not replayed
+  SELECT ANY_VALUE(gain_ns) AS gain_ns FROM rank_what_if WHERE fixed = 'part' AND part = 'input'
 ),
 blamed AS (
   SELECT i.host
@@ -46,19 +49,22 @@ blamed AS (
   LIMIT 1
 )
 SELECT
-  lost_ns,
+  GREATEST(LEAST(COALESCE(gain_ns, waits_ns), longest_ns), 0) AS lost_ns,
+  CASE WHEN gain_ns IS NULL THEN 'bound' ELSE 'simulated' END AS lost_kind,
+  waits_ns AS idle_ns,
   longest_ns AS step_ns,
   scope,
-  lost_ns / longest_ns AS share_ratio,
+  waits_ns / longest_ns AS share_ratio,
+  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || ROUND(gain_ns / 1e6, 2) || ' ms without it' ELSE '' END AS job_gain,
   rank,
   [rank] AS ranks,
   COALESCE((SELECT host FROM blamed), 'the data loader') AS host,
   stalled AS stalled_steps_count,
   spans AS steps_count,
-  CASE WHEN lost_ns > $critical_share_ratio * longest_ns THEN 'critical' ELSE 'warning' END AS severity,
+  CASE WHEN COALESCE(gain_ns, waits_ns) > $critical_share_ratio * longest_ns THEN 'critical' ELSE 'warning' END AS severity,
   NULL AS undecided
-FROM worst
-WHERE lost_ns > $min_share_ratio * longest_ns
+FROM worst, gain
+WHERE LEAST(waits_ns, COALESCE(gain_ns, waits_ns)) > $min_share_ratio * longest_ns
 UNION ALL BY NAME
 SELECT 0 AS lost_ns, 'no host call is recorded, so the data loader is not seen' AS undecided
 WHERE EXISTS (FROM kernels WHERE device IS NOT NULL)

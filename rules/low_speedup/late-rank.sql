@@ -1,9 +1,9 @@
 /*
 title = "One rank comes last, and the others wait for it"
 severity = "warning"
-needs = ["late_ranks", "spans", "clocks"]
-needs_values = ["clocks.offset_ns", "late_ranks.judged_count"]
-summary = "rank {rank} comes last in {last_count} of {judged_count} shared calls: the others wait {lost_ns} {scope} ({share_ratio}) for it alone{cause}{missing}"
+needs = ["compared_ranks"]
+needs_values = ["compared_ranks.judged_count"]
+summary = "rank {rank} {how}: the others wait {waits_ns} {scope} ({share_ratio}) for it alone{job_gain}{because}{missing}"
 why = """
 A collective starts to move data when the last rank arrives. The late rank has the short communication kernel; the long
 ones, on all other ranks, are waiting. Neither the network nor the ranks that wait are at fault."""
@@ -25,55 +25,42 @@ min_share_ratio = { default = 0.03, doc = "of the step; below, nobody acts; a gu
 critical_share_ratio = { default = 0.20, doc = "of the step, from which it is critical; a guess, to be fitted" }
 min_blamed_ratio = { default = 0.5, doc = "of all blame: most of it is this rank's; definition of 'one rank'" }
 */
-WITH job AS (
-  SELECT
-    rank,
-    ANY_VALUE(scope) AS scope,
-    ANY_VALUE(mean_ns) AS step_ns,
-    COUNT(*) AS spans,
-    SUM(compute_ns) // COUNT(*) AS compute_ns,
-    SUM(input_ns) // COUNT(*) AS input_ns,
-    SUM(gc_ns + alloc_ns + sync_ns + launch_ns + idle_ns + copy_ns) // COUNT(*) AS host_ns
-  FROM spans
-  GROUP BY rank
-),
-others AS (
-  SELECT l.rank, MEDIAN(o.compute_ns) AS compute_ns, MEDIAN(o.input_ns) AS input_ns, MEDIAN(o.host_ns) AS host_ns
-  FROM late_ranks AS l, job AS o
-  WHERE o.rank <> l.rank
-  GROUP BY l.rank
-),
-suspect AS (
-  SELECT
-    l.*,
-    job.scope,
-    LEAST(l.lost_ns // job.spans, (SELECT MAX(step_ns) FROM job)) AS per_step_ns,
-    (SELECT MAX(step_ns) FROM job) AS step_ns,
-    job.compute_ns - o.compute_ns AS more_compute_ns,
-    job.input_ns - o.input_ns AS more_input_ns,
-    job.host_ns - o.host_ns AS more_host_ns
-  FROM late_ranks AS l JOIN job USING (rank) LEFT JOIN others AS o USING (rank)
+WITH suspect AS (
+  SELECT *, COALESCE(gain_ns, waits_ns) AS per_step_ns FROM compared_ranks
 )
 SELECT
   rank,
   per_step_ns AS lost_ns,
+  CASE WHEN gain_ns IS NULL THEN 'bound' ELSE 'simulated' END AS lost_kind,
   step_ns,
-  per_step_ns / step_ns AS share_ratio,
+  waits_ns,
+  waits_ns / step_ns AS share_ratio,
   scope,
   last_count,
   judged_count,
   blamed_ratio,
   caused_wait_ns,
-  CASE
-    WHEN GREATEST(more_compute_ns, more_input_ns, more_host_ns) * 2 < per_step_ns THEN ''
-    WHEN more_compute_ns >= GREATEST(more_input_ns, more_host_ns) THEN '; it computes ' || ROUND(more_compute_ns / 1e6, 2) || ' ms longer than the median rank'
-    WHEN more_input_ns >= more_host_ns THEN '; it waits ' || ROUND(more_input_ns / 1e6, 2) || ' ms longer for its data loader'
-    ELSE '; it idles ' || ROUND(more_host_ns / 1e6, 2) || ' ms longer'
-  END AS cause,
+  cause,
+  cause_ns,
+  stage,
+  slowdown_ratio,
+  m_w_ratio,
+  m_s_ratio,
+  CASE WHEN evidence = 'pipeline' THEN 'of stage ' || stage || ' is slower than the other copies of its stage'
+       ELSE 'comes last in ' || last_count || ' of ' || judged_count || ' shared calls' END AS how,
+  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || ROUND(gain_ns / 1e6, 2) || ' ms if it is like them' ELSE '' END AS job_gain,
+  CASE cause
+    WHEN 'compute' THEN '; it computes' || COALESCE(' ' || ROUND(cause_ns / 1e6, 2) || ' ms', '') || ' longer than the median rank'
+    WHEN 'input' THEN '; it waits ' || ROUND(cause_ns / 1e6, 2) || ' ms longer for its data loader'
+    WHEN 'gc' THEN '; it collects garbage for ' || ROUND(cause_ns / 1e6, 2) || ' ms more'
+    WHEN 'copy' THEN '; it copies ' || ROUND(cause_ns / 1e6, 2) || ' ms longer'
+    WHEN 'host' THEN '; it idles' || COALESCE(' ' || ROUND(cause_ns / 1e6, 2) || ' ms', '') || ' longer'
+    WHEN 'begin' THEN '; it began late: the cause lies before the recording'
+    ELSE '' END AS because,
   CASE WHEN incomplete_count > 0 THEN '; ranks of its groups are missing and may be later still' ELSE '' END AS missing,
   CASE WHEN per_step_ns > $critical_share_ratio * step_ns THEN 'critical' ELSE 'warning' END AS severity,
   CASE WHEN incomplete_count > 0 THEN 0.6 ELSE 1.0 END AS confidence_ratio,
-  [rank] AS ranks
+  ranks
 FROM suspect
-WHERE per_step_ns > $min_share_ratio * step_ns
+WHERE LEAST(waits_ns, per_step_ns) > $min_share_ratio * step_ns
   AND blamed_ratio > $min_blamed_ratio

@@ -1,10 +1,10 @@
 /*
 title = "The GPU waits for the host to launch kernels"
 severity = "warning"
-needs = ["spans", "idle", "kernels", "profiler_cost"]
+needs = ["spans", "idle", "kernels", "profiler_cost", "rank_what_if"]
 needs_values = ["kernels.launch_ns"]
 decides = true
-summary = "rank {rank}: idle {lost_ns} of {step_ns} {scope} ({share_ratio}) because the next kernel was launched late, {host_ratio} of it before {host}; {kernels_count} kernels of {median_ns} median{distortion}"
+summary = "rank {rank}: idle {idle_ns} of {step_ns} {scope} ({share_ratio}) because the next kernel was launched late, {host_ratio} of it before {host}; {kernels_count} kernels of {median_ns} median{job_gain}{distortion}"
 why = """
 A kernel of a few microseconds ends before Python and the launch path have issued the next: the GPU runs at the host's
 speed, and more or faster GPUs change nothing."""
@@ -30,7 +30,7 @@ WITH job AS (
     ANY_VALUE(scope) AS scope,
     ANY_VALUE(mean_ns) AS step_ns,
     COUNT(*) AS spans,
-    SUM(launch_ns) // COUNT(*) AS lost_ns,
+    SUM(launch_ns) // COUNT(*) AS late_ns,
     SUM(idle_ns) // COUNT(*) AS unknown_ns
   FROM spans
   GROUP BY rank
@@ -38,7 +38,7 @@ WITH job AS (
 worst AS (
   SELECT *, (SELECT MAX(step_ns) FROM job) AS longest_ns
   FROM job
-  ORDER BY lost_ns DESC, unknown_ns DESC, rank
+  ORDER BY late_ns DESC, unknown_ns DESC, rank
   LIMIT 1
 ),
 blamed AS (
@@ -60,14 +60,20 @@ work AS (
   SEMI JOIN spans AS s ON s.rank = k.rank AND s.step IS NOT DISTINCT FROM k.step
   WHERE k.class <> 'copy' AND k.rank = (SELECT rank FROM worst)
 ),
+gain AS (  -- what the job gains without this idle time on any rank; null where that was not replayed
+  SELECT ANY_VALUE(gain_ns) AS gain_ns FROM rank_what_if WHERE fixed = 'part' AND part = 'launch'
+),
 profiled AS (
   SELECT COUNT(*) > 0 AS stacks FROM profiler_cost WHERE kind = 'stacks' AND rank = (SELECT rank FROM worst)
 )
 SELECT
-  lost_ns,
+  GREATEST(LEAST(COALESCE(gain_ns, late_ns), longest_ns), 0) AS lost_ns,
+  CASE WHEN gain_ns IS NULL THEN 'bound' ELSE 'simulated' END AS lost_kind,
+  late_ns AS idle_ns,
   longest_ns AS step_ns,
   scope,
-  lost_ns / longest_ns AS share_ratio,
+  late_ns / longest_ns AS share_ratio,
+  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || ROUND(gain_ns / 1e6, 2) || ' ms without it' ELSE '' END AS job_gain,
   rank,
   [rank] AS ranks,
   COALESCE((SELECT host FROM blamed), 'no recorded operator') AS host,
@@ -79,12 +85,12 @@ SELECT
   graph_ratio,
   CASE WHEN stacks THEN '; stacks were recorded, which slows launches: confirm without with_stack' ELSE '' END AS distortion,
   CASE WHEN stacks THEN 0.4 ELSE 0.8 END AS confidence_ratio,
-  CASE WHEN lost_ns // GREATEST(1, kernels // spans) > $max_launch_ns THEN
+  CASE WHEN late_ns // GREATEST(1, kernels // spans) > $max_launch_ns THEN
     'The host is not slow to launch, it does something else before it does: see which operators it is in (CPU activities, '
     || 'with_stack=True) and move that work out of the step. The first call of anything is slow (device context, library '
     || 'handles, compilation, autotuning): profile after a few steps of warm-up.' END AS fix,
-  CASE WHEN lost_ns <= $min_share_ratio * longest_ns THEN
+  CASE WHEN LEAST(late_ns, COALESCE(gain_ns, late_ns)) <= $min_share_ratio * longest_ns THEN
     'the GPU idles for causes that the recording does not show; '
     || 'needed: a trace with CPU activities and with_stack=True, which shows what the host does in between' END AS undecided
-FROM worst, work, profiled
-WHERE GREATEST(lost_ns, unknown_ns) > $min_share_ratio * longest_ns
+FROM worst, work, profiled, gain
+WHERE GREATEST(LEAST(late_ns, COALESCE(gain_ns, late_ns)), unknown_ns) > $min_share_ratio * longest_ns

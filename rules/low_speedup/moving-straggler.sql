@@ -1,9 +1,9 @@
 /*
 title = "Another rank is late every time"
 severity = "warning"
-needs = ["late_ranks", "arrivals", "spans", "clocks"]
+needs = ["late_ranks", "arrivals", "spans", "clocks", "rank_what_if"]
 needs_values = ["clocks.offset_ns", "late_ranks.judged_count"]
-summary = "{lost_ns} {scope} ({share_ratio}) goes to waiting for whichever rank is last: {ranks_count} ranks take turns, rank {rank} has the largest share of it ({blamed_ratio})"
+summary = "{waits_ns} {scope} ({share_ratio}) goes to waiting for whichever rank is last: {ranks_count} ranks take turns, rank {rank} has the largest share of it ({blamed_ratio}){job_gain}{because}"
 why = """
 When another rank is late every time, each step lasts as long as its slowest rank: the mean of a maximum. No rank is
 broken; the work differs from step to step, or hosts stall at random."""
@@ -35,6 +35,13 @@ waits AS (  -- groups of one dimension wait side by side: the worst of them is w
     ) GROUP BY step, dim
   )
 ),
+gain AS (  -- what the job gains if all ranks take the mean, and the part of their time that matters most
+  SELECT
+    ANY_VALUE(gain_ns) FILTER (fixed = 'balance') AS gain_ns,
+    MAX(gain_ns) FILTER (fixed = 'balance_part') AS part_ns,
+    ARG_MAX(part, gain_ns) FILTER (fixed = 'balance_part') AS part
+  FROM rank_what_if
+),
 blame AS (
   SELECT
     MAX(l.blamed_ratio) AS blamed_ratio,
@@ -47,7 +54,9 @@ blame AS (
   FROM late_ranks AS l JOIN job USING (rank)
 )
 SELECT
-  LEAST(per_step_ns, step_ns) AS lost_ns,
+  GREATEST(LEAST(COALESCE(gain_ns, per_step_ns), step_ns), 0) AS lost_ns,
+  CASE WHEN gain_ns IS NULL THEN 'bound' ELSE 'simulated' END AS lost_kind,
+  LEAST(per_step_ns, step_ns) AS waits_ns,
   step_ns,
   LEAST(per_step_ns, step_ns) / step_ns AS share_ratio,
   scope,
@@ -55,8 +64,17 @@ SELECT
   blamed_ratio,
   ranks_count,
   ranks,
-  judged_count
-FROM blame, waits
-WHERE per_step_ns > $min_share_ratio * step_ns
+  judged_count,
+  CASE WHEN 2 * part_ns >= gain_ns AND part_ns > 0 THEN part END AS cause,
+  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || ROUND(gain_ns / 1e6, 2) || ' ms if all take the mean' ELSE '' END AS job_gain,
+  CASE WHEN part_ns > 0 AND 2 * part_ns >= gain_ns THEN CASE part
+    WHEN 'compute' THEN '; what differs is compute'
+    WHEN 'input' THEN '; what differs is the wait for data'
+    WHEN 'gc' THEN '; what differs is garbage collection'
+    WHEN 'copy' THEN '; what differs is copies'
+    WHEN 'begin' THEN '; what differs is when they began the recording'
+    ELSE '; what differs is idle time on the host''s account' END ELSE '' END AS because
+FROM blame, waits, gain
+WHERE LEAST(per_step_ns, COALESCE(gain_ns, per_step_ns)) > $min_share_ratio * step_ns
   AND blamed_ratio <= $min_blamed_ratio
   AND judged_count > $min_judged_count

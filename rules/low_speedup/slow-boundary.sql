@@ -1,9 +1,9 @@
 /*
 title = "One group is much slower than its equals"
 severity = "warning"
-needs = ["link_expectations", "collectives", "spans", "groups"]
+needs = ["link_expectations", "collectives", "spans", "groups", "rank_what_if"]
 needs_values = ["link_expectations.busbw_bytes_per_s"]
-summary = "group {group} moves {op} of {size_bytes} at {busbw_bytes_per_s}, its {equals_count} equals at {usual_busbw_bytes_per_s}: {lost_ns} {scope} ({share_ratio}), without any waiting"
+summary = "group {group} moves {op} of {size_bytes} at {busbw_bytes_per_s}, its {equals_count} equals at {usual_busbw_bytes_per_s}: {more_ns} {scope} ({share_ratio}), without any waiting{job_gain}"
 why = """
 Groups of one dimension do the same work over links of the same kind. The one that transfers much slower than the others
 crosses a link, a switch or a host that is not like theirs."""
@@ -58,15 +58,21 @@ worst AS (
   SELECT
     traffic.*,
     job.scope,
-    LEAST(traffic.exposed_ns // job.spans, job.comm_ns) AS lost_ns,
+    LEAST(traffic.exposed_ns // job.spans, job.comm_ns) AS more_ns,
     (SELECT MAX(step_ns) FROM job) AS step_ns
   FROM traffic JOIN job USING (rank)
-  QUALIFY ROW_NUMBER() OVER (PARTITION BY name, op, size_bytes ORDER BY lost_ns, rank) = 1
+  QUALIFY ROW_NUMBER() OVER (PARTITION BY name, op, size_bytes ORDER BY more_ns, rank) = 1
+),
+gain AS (  -- what the job gains if a group is as fast as its equals
+  SELECT "group"::VARCHAR AS name, ANY_VALUE(gain_ns) AS gain_ns FROM rank_what_if WHERE fixed = 'group' GROUP BY ALL
 )
 SELECT
-  lost_ns,
+  GREATEST(LEAST(COALESCE(gain_ns, more_ns), step_ns), 0) AS lost_ns,
+  CASE WHEN gain_ns IS NULL THEN 'bound' ELSE 'simulated' END AS lost_kind,
+  more_ns,
   step_ns,
-  lost_ns / step_ns AS share_ratio,
+  more_ns / step_ns AS share_ratio,
+  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || ROUND(gain_ns / 1e6, 2) || ' ms if it is like them' ELSE '' END AS job_gain,
   scope,
   name AS "group",
   dim,
@@ -76,5 +82,5 @@ SELECT
   usual_busbw_bytes_per_s,
   equals_count,
   (SELECT ANY_VALUE(g.ranks) FROM groups AS g WHERE g."group" = worst.name) AS ranks
-FROM worst
-WHERE lost_ns > $min_share_ratio * step_ns
+FROM worst LEFT JOIN gain USING (name)
+WHERE LEAST(more_ns, COALESCE(gain_ns, more_ns)) > $min_share_ratio * step_ns

@@ -48,11 +48,3 @@ def test_against_one_by_one(graph: tuple[list[int], list[tuple[int, int]], list[
         ends = replay(layout, twice)
         assert ends[:, 0].tolist() == expected
         assert (ends[:, 1] == 2 * ends[:, 0]).all()
-
-
-def test_release() -> None:
-    """Nothing starts before its release, and what waits for it waits too."""
-    layout = lay_out(np.array([0, 1]), np.array([0]), np.array([1]))
-    assert layout is not None
-
-    assert replay(layout, np.array([[2.0], [3.0]]), np.array([5.0, 6.0])).ravel().tolist() == [7.0, 10.0]
