@@ -58,7 +58,8 @@ def _why_open(unsettled: Iterable[Outcome], tables: Mapping[str, pa.Table]) -> s
         causes.append(f"{outcome.rule} failed: {cause}" if outcome.status == "failed" else cause)
         needed += [file] if file else []
     text = "; ".join(_blind(tables) or dict.fromkeys(causes))
-    return text + (collect.NEEDED + ", and ".join(dict.fromkeys(needed)) if needed else "")
+    shortest = [file for file in dict.fromkeys(needed) if not any(o != file and file.startswith(o) for o in needed)]
+    return text + (collect.NEEDED + ", and ".join(shortest) if needed else "")
 
 
 def _blind(tables: Mapping[str, pa.Table]) -> list[str]:

@@ -16,6 +16,10 @@ from diagnose.report._text import clean
 from diagnose.units import show
 
 
+COLLECT_ORDER = ("low_speedup", "comm_saturation", "drifting_throughput", "oom_despite_headroom", "moe_drop")
+"""Which open symptom to settle first: those that most jobs have."""
+
+
 class Verdict(NamedTuple):
     """`tone`: found | clear | unknown. `facts`: (label, sentence), few. `cost` and on: empty without a finding."""
 
@@ -164,13 +168,7 @@ def _nothing(diagnosis: Diagnosis) -> Verdict:
     status = {s.symptom: s.status for s in diagnosis.symptoms}
     clear, unknown = (sum(v == what for v in status.values()) for what in ("clear", "unknown"))
     facts = (("Step", composition(diagnosis)), ("Comm", communication(diagnosis)), ("Idle", _idle(diagnosis)))
-    settle = "; ".join(
-        dict.fromkeys(
-            needed(s).removeprefix("needs ")
-            for s in diagnosis.symptoms
-            if s.status == "unknown" and "needed: " in s.reason
-        )
-    )
+    settle = _first_to_collect(diagnosis)
     if not clear:
         return Verdict("unknown", "What was recorded cannot answer any of the five questions", facts, change=settle)
     if unknown:
@@ -179,6 +177,12 @@ def _nothing(diagnosis: Diagnosis) -> Verdict:
         )
         return Verdict("clear", text, facts, change=settle)
     return Verdict("clear", "Healthy: all five symptoms are clear", facts)
+
+
+def _first_to_collect(diagnosis: Diagnosis) -> str:
+    """The one input that settles the most likely of the open symptoms; what the others need stands beside each."""
+    open_ = {s.symptom: needed(s) for s in diagnosis.symptoms if s.status == "unknown" and "needed: " in s.reason}
+    return next((open_[name].removeprefix("needs ") for name in COLLECT_ORDER if name in open_), "")
 
 
 def _idle(diagnosis: Diagnosis) -> str:
