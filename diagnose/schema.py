@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from diagnose.host_tables import HOST
 from diagnose.log_tables import LOGS
 from diagnose.memory_tables import MEMORY
 from diagnose.moe_tables import MOE
@@ -166,6 +167,7 @@ INGESTED: dict[str, TableSchema] = {
     ),
     **MEMORY,
     **LOGS,
+    **HOST,
     **PIPELINES,
     **MOE,
     "series": table(
