@@ -65,6 +65,8 @@ PROBLEMS: dict[str, str] = {
     "hook_gap": "steps that the live hook could not keep",
     "hook_throttled": "the live hook recorded less, to stay within its budget",
     "hook_error": "errors inside the live hook; it went on without",
+    "job_failed": "the launched job ended with an exit code other than 0",
+    "job_unfinished": "the launcher of the job wrote no exit code",
     "hook_absent": "ranks of the job that left no records of the live hook",
     "clock_jump": "the wall clock jumped during the recording",
 }

@@ -12,7 +12,7 @@ import sys
 
 import typer
 
-from diagnose.cli import lint, plan, query, rules, run
+from diagnose.cli import attach, launch, lint, plan, query, rules, run
 from diagnose.cli._version import show_version
 from diagnose.errors import DiagnoseError
 
@@ -26,7 +26,8 @@ app = typer.Typer(
     epilog="Start with:  diagnose run trace.json.gz",
 )
 app.callback()(show_version)
-for _module in (run, lint, plan, query, rules):
+app.command(name="launch", context_settings=launch.SETTINGS)(launch.command)
+for _module in (run, lint, plan, query, rules, attach):
     app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
 
 

@@ -1,10 +1,19 @@
-"""A ring repeats the end of its history: of its steps only those count that the history has not."""
+"""Files of the live hook looked at together: what a ring repeats of its history, and ranks that left none.
+
+A ring repeats the end of its history: of its steps only those count that the history has not.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
 
 import pyarrow.compute as pc
 
 from diagnose.schema import Tables
+from diagnose.units import ranges
+
+_RECORDS = ("hook_history", "hook_ring")
 
 
 def without_repeats(parts: list[Tables]) -> list[Tables]:
@@ -17,6 +26,18 @@ def without_repeats(parts: list[Tables]) -> list[Tables]:
     if not last:
         return parts
     return [_cut(tables, last) if _kind(tables) == "hook_ring" else tables for tables in parts]
+
+
+def absent(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A quality row for ranks of the job that left no records, given the rows of `files`."""
+    records = [row for row in rows if row["kind"] in _RECORDS and row["rank"] is not None]
+    world = max((row["world_size"] or 0 for row in records), default=0)
+    seen = {row["rank"] for row in records}
+    missing = sorted(set(range(world)) - seen) if world <= 1 << 20 else []
+    if not missing:
+        return []
+    detail = f"rank {ranges(missing)} of {world} left no records: the hook was off there, or its files are not here"
+    return [{"problem": "hook_absent", "count": len(missing), "detail": detail}]
 
 
 def _cut(tables: Tables, last: dict[tuple[int, int], int]) -> Tables:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.ingest._documents import Document, drop_duplicates, rank_numbered_folders, tell_runs_apart
-from diagnose.ingest._hook_overlap import without_repeats
+from diagnose.ingest._hook_overlap import absent, without_repeats
 from diagnose.schema import INGESTED, Tables
 
 _CONSTANT_ROWS = 1 << 20
@@ -34,6 +34,7 @@ def merge(parts: list[Tables]) -> Tables:
     notes += drop_duplicates(documents, parts)
     notes += _number_unknown(documents, parts)
     notes += tell_runs_apart(documents)
+    notes += absent(document.row for document in documents if document.usable)
     kept = [d for d in documents if not d.dropped]
     for number, document in enumerate(kept):
         document.number = number

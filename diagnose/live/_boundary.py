@@ -7,6 +7,7 @@ This is the one place that catches everything. What is caught is counted and the
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -30,6 +31,8 @@ class Errors:
     def add(self, where: str, error: BaseException) -> None:
         """Count one, keep its text while there are few."""
         self.count += 1
+        if self.count == MOST_ERRORS + 1:
+            print(f"diagnose: the hook is off after {MOST_ERRORS} errors, the first: {self.texts[0]}", file=sys.stderr)
         if len(self.texts) < MOST_ERRORS:
             self.texts.append(f"{where}: {type(error).__name__}: {error}"[:300])
 

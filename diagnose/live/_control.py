@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diagnose.live import _places
+from diagnose.live import places
 from diagnose.live._boundary import shielded
 from diagnose.live._capture import ID, MOST_SECONDS, MOST_STEPS, OPTIONS
 
@@ -34,7 +34,7 @@ class Control:
     """Serves `path` until closed. OSError where it cannot be bound."""
 
     def __init__(self, path: Path, hook: Hook) -> None:
-        if len(os.fsencode(path)) > _places.SOCKET_BYTES:
+        if len(os.fsencode(path)) > places.SOCKET_BYTES:
             raise OSError(f"{path}: too long for a socket")
         self.path, self.hook = path, hook
         self.verbs: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from pathlib import Path
 
 from diagnose.live._boundary import shielded
@@ -24,6 +25,8 @@ def install() -> None:
 
 @shielded
 def _cancel() -> None:
+    if "RANK" not in os.environ and "torch.distributed.run" in sys.modules:
+        return  # the launcher: it never trains
     if (Path(os.environ["KINETO_IPC_SOCKET_DIR"]) / MARK).exists():
         from torch.profiler import ProfilerActivity, profile
 

@@ -98,7 +98,7 @@ class Hook:
 
     @shielded
     def _before_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not self.active or not self._leads(optimizer):
+        if not self.active or errors.too_many or not self._leads(optimizer):
             return
         self._optimizer_began = _now()
         if self.signals.routers and (self.step + 1) % self.budget.probe_every == 0:
@@ -110,13 +110,14 @@ class Hook:
 
     @shielded
     def _after_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not self.active or not self._leads(optimizer):
+        if not self.active or errors.too_many or not self._leads(optimizer):
             return
         now = _now()
         if self._optimizer_began:
             self.meters.optimizer_ns += now - self._optimizer_began
             self._optimizer_began = 0
-        if self.user_steps or (self.signals.backward_seen and not self.meters.backwards):
+        unheard = self.signals.paused  # while muted, each step of the leading optimizer ends a step
+        if self.user_steps or (self.signals.backward_seen and not self.meters.backwards and not unheard):
             return
         self.boundary(now, 0)
 
@@ -165,10 +166,6 @@ class Hook:
             self._record(now, length, flags, probe=self.step % self.budget.probe_every == 0 and not muted)
         self._ends, self.last_ns = (self.last_ns, now), now
         self.meters.reset()
-        if self.capture.busy:
-            self.capture.step_ended(self.step)
-        if errors.too_many:
-            self.uninstall()
         if cpu:
             self._cpu_ns = time.thread_time_ns() - cpu
         spent = self._hook_ns if self.step > 2 else 0  # opening files is no cost of a step
@@ -176,6 +173,10 @@ class Hook:
             said = f"figures every {self.budget.probe_every} steps, records every {self.budget.record_every}"
             self.store.note("throttled", self.step, f"own time {self.budget.share:.2%} of the step; {said}")
         self._hook_ns = _now() - now
+        if self.capture.busy:  # no cost of the hook: somebody asked for it
+            self.capture.step_ended(self.step)
+            self.last_ns = _now()
+            self._ends = (0, 0)
 
     def _start(self) -> None:
         """First end of a step: this process trains."""

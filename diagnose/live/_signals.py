@@ -55,7 +55,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.meters = Meters()
-        self.backward_seen = False
+        self.backward_seen = self.paused = False
         self.ddp: weakref.ref[Any] | None = None
         self.routers: list[tuple[weakref.ref[Any], str]] = []
         self._removers: list[Callable[[], None]] = []
@@ -101,6 +101,7 @@ class Signals:
 
     def pause(self) -> None:
         """Calls go straight to torch, where nobody wrapped them since."""
+        self.paused = True
         if self._collected in gc.callbacks:
             gc.callbacks.remove(self._collected)
         for owner, name, inner, outer in self._wrapped:
@@ -109,6 +110,7 @@ class Signals:
 
     def resume(self) -> None:
         """Listen again."""
+        self.paused = False
         if self._collected not in gc.callbacks:
             gc.callbacks.append(self._collected)
         for owner, name, inner, outer in self._wrapped:

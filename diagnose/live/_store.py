@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diagnose.live import _places, _writer
+from diagnose.live import _writer, places
 from diagnose.live._boundary import shielded
 from diagnose.live._history import History
 from diagnose.live._ring import Ring
@@ -31,10 +31,10 @@ class Store:
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
         self.writer = _writer.describe()
-        self.folder = _places.attempt(hook.run, self.writer["attempt"])
-        self.stem = self.folder / _places.stem(self.writer["rank"])
+        self.folder = places.attempt(hook.run, self.writer["attempt"])
+        self.stem = self.folder / places.stem(self.writer["rank"])
         self.problems: list[str] = []
-        self.short = self._try("private folder", lambda: _places.private(hook.run))
+        self.short = self._try("private folder", lambda: places.private(hook.run))
         self._try("run folder", lambda: self.folder.mkdir(mode=0o700, parents=True, exist_ok=True))
         self.ring = self._ring()
         self.history = History(self.stem, self.writer) if hook.wants_history else None
@@ -61,10 +61,10 @@ class Store:
     def _ring(self) -> Ring:
         """In the run folder, else in the private one, else in memory."""
         name = f"{self.stem.name}.ring"
-        places = [self.folder / name] if _places.is_local(self.folder) else []
+        candidates = [self.folder / name] if places.is_local(self.folder) else []
         if self.short is not None:
-            places.append(self.short / f"{self.folder.name}-{name}")
-        for path in places:
+            candidates.append(self.short / f"{self.folder.name}-{name}")
+        for path in candidates:
             ring = self._try("ring", lambda path=path: Ring(path, self.writer))
             if ring is not None:
                 assert isinstance(ring, Ring)

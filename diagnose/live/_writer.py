@@ -28,8 +28,8 @@ def describe() -> dict[str, Any]:
         "host": socket.gethostname()[:64],
         "process": os.getpid(),
         "process_start": start_of(os.getpid()),
-        "boot": _text("/proc/sys/kernel/random/boot_id"),
-        "pid_namespace": _link("/proc/self/ns/pid"),
+        "boot": text_of("/proc/sys/kernel/random/boot_id"),
+        "pid_namespace": link_of("/proc/self/ns/pid"),
         "wall_ns": time.time_ns(),
         "mono_ns": time.perf_counter_ns(),
     }
@@ -53,14 +53,16 @@ def save(path: Path, value: dict[str, Any]) -> None:
     partial.replace(path)
 
 
-def _text(path: str) -> str:
+def text_of(path: str) -> str:
+    """Contents of a small file of the kernel; empty where there is none."""
     try:
         return Path(path).read_text("utf-8").strip()[:64]
     except OSError:
         return ""
 
 
-def _link(path: str) -> str:
+def link_of(path: str) -> str:
+    """Text of a link; empty where there is none."""
     try:
         return os.readlink(path)  # noqa: PTH115  the link's text, not a path
     except OSError:

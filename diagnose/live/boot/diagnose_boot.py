@@ -28,6 +28,9 @@ def _load(mode: str) -> None:
         assert spec is not None and spec.loader is not None
         sys.modules["diagnose"] = module = module_from_spec(spec)
         spec.loader.exec_module(module)
+    from diagnose.live import _evidence
+
+    _evidence.prepare()
     if mode == "guard":
         from diagnose.live import _guard
 

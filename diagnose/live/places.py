@@ -8,10 +8,13 @@ system can kill the process. So each host has a private folder, and `host-*.json
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import socket
 import stat
 import tempfile
 from pathlib import Path
+from typing import Any
 
 LOCAL = frozenset(
     ["ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "f2fs", "bcachefs", "ramfs", "jfs", "reiserfs"]
@@ -20,21 +23,66 @@ LOCAL = frozenset(
 KINETO_FOLDER_BYTES = 54
 """Kineto joins the folder with a name of 52 bytes into a buffer of 108, unchecked."""
 SOCKET_BYTES = 107
+RUN_NAME = "run"
+"""File in the private folder that says which run it is for."""
 
 
 def private(run: Path) -> Path:
     """The short folder of this user for the sockets of `run` on this host; made with mode 0700 if need be.
 
-    Raises OSError where it cannot be made, PermissionError where it is not ours alone.
+    A job started by `diagnose launch` is told ($DIAGNOSE_SOCKETS). Raises OSError where it cannot be made,
+    PermissionError where it is not ours alone.
     """
+    told = os.environ.get("DIAGNOSE_SOCKETS")
+    if told and Path(told).is_dir() and is_private(Path(told)):
+        return Path(told)
     key = hashlib.blake2b(os.fsencode(run.absolute()), digest_size=4).hexdigest()
     for parent in (os.environ.get("TMPDIR"), tempfile.gettempdir(), "/tmp"):
         folder = Path(parent or "/tmp") / f"diagnose-{os.getuid()}" / key
         if len(os.fsencode(folder)) <= KINETO_FOLDER_BYTES:
             make_private(folder.parent)
             make_private(folder)
+            (folder / RUN_NAME).write_text(str(run.absolute()) + "\n", "utf-8")
             return folder
     raise OSError(f"no folder for sockets of at most {KINETO_FOLDER_BYTES} bytes; set TMPDIR to a short one")
+
+
+def runs_here() -> list[Path]:
+    """Run folders that have a private folder of this user on this host, latest first."""
+    found: dict[Path, float] = {}
+    for parent in dict.fromkeys((os.environ.get("TMPDIR") or "/tmp", tempfile.gettempdir(), "/tmp")):
+        for mark in (Path(parent) / f"diagnose-{os.getuid()}").glob(f"*/{RUN_NAME}"):
+            if is_private(mark.parent):
+                run = Path(mark.read_text("utf-8", "replace").strip()[:4096])
+                if run.is_dir():
+                    found[run] = mark.stat().st_mtime
+    return sorted(found, key=lambda run: -found[run])
+
+
+def told(run: Path) -> Path | None:
+    """The folder of sockets that the launcher of this host wrote down."""
+    folder = _launch(run).get("sockets")
+    if not isinstance(folder, str) or "\0" in folder:
+        return None
+    try:
+        return Path(folder) if is_private(Path(folder)) else None
+    except OSError:
+        return None
+
+
+def hooked(run: Path) -> bool:
+    """Whether the launcher of this host put the hook into the job."""
+    settings = _launch(run).get("settings")
+    return isinstance(settings, dict) and settings.get("DIAGNOSE_HOOK") == "on"
+
+
+def _launch(run: Path) -> dict[str, Any]:
+    try:
+        with (run / f"launch-{socket.gethostname()}.json").open("rb") as file:
+            found = json.loads(file.read(1 << 20))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def make_private(folder: Path) -> None:
