@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports test bench bench-drift bench-planner bench-snapshot clean
+.PHONY: help check lint types imports test bench bench-what-if bench-drift bench-planner bench-snapshot clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -24,6 +24,10 @@ test: ## tests, in parallel
 bench: ## side by side with HolisticTraceAnalysis (installs it into its own environment)
 	$(PYTHON) benchmarks/matching.py
 	$(PYTHON) benchmarks/ingest.py
+	$(PYTHON) -m benchmarks.what_if
+
+bench-what-if: ## the replay of a pipeline of 128 workers and 100 micro-batches: time, memory, loss found
+	$(PYTHON) -m benchmarks.what_if
 
 bench-drift: ## causes of slowing down, put in and found again: the confusion matrix
 	$(PYTHON) benchmarks/drift.py

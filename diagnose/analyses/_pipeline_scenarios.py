@@ -14,7 +14,8 @@ Definitions: https://arxiv.org/abs/2505.05713, sections 3 to 5.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,19 +48,22 @@ class Scenario(NamedTuple):
     alone: Times | None
 
 
-def steps_ns(graph: Graph, durations: list[Times]) -> Times:
-    """Mean replayed step of each set of durations, ns."""
-    count = int(graph.step.max()) + 1
-    at_once = max(1, _MOST_CELLS // len(graph.duration))
-    means = []
-    for low in range(0, len(durations), at_once):
-        ends = replay(graph.layout, np.stack(durations[low : low + at_once], axis=1))
-        longest = np.zeros((count, ends.shape[1]))
-        order = np.argsort(graph.step, kind="stable")
-        first = np.searchsorted(graph.step[order], np.arange(count))
-        longest = np.maximum.reduceat(ends[order], first, axis=0)
-        means.append(longest.mean(axis=0))
-    return np.concatenate(means) if means else np.zeros(0)
+def steps_ns(graph: Graph, durations: Iterable[Times]) -> Times:
+    """Mean replayed step of each set of durations, ns; few of them are held at a time."""
+    order = np.argsort(graph.step, kind="stable")
+    first = np.searchsorted(graph.step[order], np.arange(int(graph.step.max()) + 1))
+    means = [np.zeros(0)]
+    for some in batched(durations, max(1, _MOST_CELLS // len(graph.duration))):
+        ends = replay(graph.layout, np.stack(some, axis=1))
+        means.append(np.maximum.reduceat(ends[order], first, axis=0).mean(axis=0))
+    return np.concatenate(means)
+
+
+def batched(values: Iterable[Times], size: int) -> Iterator[list[Times]]:
+    """Lists of up to `size` values."""
+    left = iter(values)
+    while some := list(islice(left, size)):
+        yield some
 
 
 def ideal_of(graph: Graph) -> Times:
@@ -79,13 +83,21 @@ def rows_of(graph: Graph, work: Work, measured_ns: float) -> list[Row]:
     row: Row = {"fixed": "nothing", "step_ns": round(simulated), "measured_ns": round(measured_ns)}
     row |= {"error_ratio": abs(simulated / measured_ns - 1), "steps_count": len(work.steps), "gain_ns": 0}
     rows = [row, _row({"fixed": "everything"}, simulated, best, best, simulated)]
-    scenarios = [*_plain(graph, ideal, work), *_balanced(graph, work)]
-    fixed = [s.fixed if s.fixed is not None else graph.duration for s in scenarios]
-    alone = [s.alone if s.alone is not None else ideal for s in scenarios]
-    times = steps_ns(graph, [*fixed, *alone])
-    for s, step, slow in zip(scenarios, times[: len(fixed)], times[len(fixed) :], strict=True):
-        won, left = (step if s.fixed is not None else None), (slow if s.alone is not None else None)
-        rows.append(_row(s.row, simulated, best, won, left))
+    said: list[tuple[Row, str]] = []
+
+    def durations() -> Iterator[Times]:
+        for scenario in chain(_plain(graph, ideal, work), _balanced(graph, work)):
+            for kind, times in (("fixed", scenario.fixed), ("alone", scenario.alone)):
+                if times is not None:
+                    said.append((scenario.row, kind))
+                    yield times
+
+    times = steps_ns(graph, durations())
+    found: dict[int, dict[str, float]] = {}
+    for (one, kind), time in zip(said, times.tolist(), strict=True):
+        found.setdefault(id(one), {})[kind] = time
+    for one in {id(one): one for one, _ in said}.values():
+        rows.append(_row(one, simulated, best, found[id(one)].get("fixed"), found[id(one)].get("alone")))
     return rows + _workers(graph, ideal, work, rows, simulated, best)
 
 
@@ -199,10 +211,10 @@ def _workers(graph: Graph, ideal: Times, work: Work, rows: list[Row], simulated:
     first = np.unique(graph.cell, return_index=True)[1]
     slow = np.array([min(stage[int(graph.stage[i])], lane[int(graph.lane[i])]) for i in first])
     known = {row["cell"]: row for row in rows if row["fixed"] == "worker"}
-    for cell in range(len(first)):
+    for cell, at in enumerate(first.tolist()):
         if cell not in known:
-            rows.append({"fixed": "worker", **_who(graph, work, graph.cell == cell), "gain_ns": 0})
-            known[cell] = rows[-1]
+            known[cell] = {"fixed": "worker", **_who(graph, work, np.array([at])), "gain_ns": 0}
+            rows.append(known[cell])
         known[cell]["slowdown_ratio"] = float(slow[cell])
     worst = np.argsort(-slow, kind="stable")[: math.ceil(SLOWEST_SHARE * len(slow))]
     chosen = np.isin(graph.cell, worst)
@@ -213,7 +225,7 @@ def _workers(graph: Graph, ideal: Times, work: Work, rows: list[Row], simulated:
 
 def _who(graph: Graph, work: Work, chosen: Ints | Flags) -> Row:
     """Stage, replica and ranks of some operations, where they are one."""
-    rows = np.flatnonzero(chosen[: len(work.rank)])
+    rows = chosen if chosen.dtype != bool else np.flatnonzero(chosen[: len(work.rank)])
     one: Row = {}
     for name, column in (("stage", work.stage), ("replica", work.replica), ("rank", work.rank), ("cell", work.cell)):
         values = np.unique(column[rows])

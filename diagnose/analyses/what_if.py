@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from diagnose.analyses._columns import Ints
 from diagnose.analyses._compute_work import COLD_RATIO
 from diagnose.analyses._dependency_graph import Times
 from diagnose.analyses._pipeline_graph import graph_of
@@ -27,6 +28,8 @@ from diagnose.schema import FLOAT, INT32, INT64, LABEL, RANKS, TEXT, table
 
 MOST_ERROR_RATIO = 0.05
 """Of the measured step; the published method withholds its answer above it."""
+MOST_OPERATIONS = 200_000
+"""Of larger recordings evenly spaced steps are replayed; there, a step's slowdown is the job's within a few percent."""
 
 SCHEMA = table(
     "replay of the job with one thing idealised",
@@ -62,8 +65,7 @@ def what_if(stage_work: pa.Table) -> pa.Table:
 
 
 def _of_pipeline(work: Work) -> list[dict[str, Any]]:
-    lengths = _lengths(work)
-    work = _without_warm_up(work, lengths)
+    work = _thinned(_without_warm_up(work, _lengths(work)))
     measured = float(_lengths(work).mean())
     withheld: dict[str, Any] = {"method": "pipeline", "fixed": "nothing", "measured_ns": round(measured)}
     withheld["steps_count"] = len(work.steps)
@@ -90,9 +92,21 @@ def _without_warm_up(work: Work, lengths: Times) -> Work:
     """A first step far longer than the later ones is compilation and allocation, not the job."""
     if len(lengths) < 2 or lengths[0] <= COLD_RATIO * np.median(lengths[1:]):
         return work
-    kept = work.step > 0
-    cut = Work._make([*(column[kept] for column in work[:-1]), work.steps[1:]])
-    return cut._replace(step=cut.step - 1)
+    return _only(work, np.arange(1, len(lengths)))
+
+
+def _thinned(work: Work) -> Work:
+    """Evenly spaced steps of a recording that is too large to replay whole."""
+    count = len(work.steps)
+    most = max(1, MOST_OPERATIONS * count // len(work.start))
+    return work if most >= count else _only(work, np.unique(np.linspace(0, count - 1, most).astype(np.int64)))
+
+
+def _only(work: Work, steps: Ints) -> Work:
+    """The work of some of the steps."""
+    kept = np.isin(work.step, steps)
+    cut = Work._make([*(column[kept] for column in work[:-1]), work.steps[steps]])
+    return cut._replace(step=np.searchsorted(steps, cut.step))
 
 
 def _table(rows: list[dict[str, Any]]) -> pa.Table:
