@@ -218,9 +218,17 @@ def _workers(graph: Graph, ideal: Times, work: Work, rows: list[Row], simulated:
         known[cell]["slowdown_ratio"] = float(slow[cell])
     worst = np.argsort(-slow, kind="stable")[: math.ceil(SLOWEST_SHARE * len(slow))]
     chosen = np.isin(graph.cell, worst)
-    (step,) = steps_ns(graph, [np.where(chosen, ideal, graph.duration)])
-    row: Row = {"fixed": "slowest_workers", "ranks": _who(graph, work, chosen)["ranks"]}
-    return [_row(row, simulated, best, float(step), None)]
+    computes = np.isin(graph.phase, [CODE[name] for name in SERIAL])
+    to_others = _typical(graph, computes).to_others
+    alike = np.where(
+        chosen & computes & (to_others < 1 / SLOW_WORKER_RATIO), graph.duration * to_others, graph.duration
+    )
+    step, like_others = steps_ns(graph, [np.where(chosen, ideal, graph.duration), alike])
+    ranks = _who(graph, work, chosen)["ranks"]
+    return [
+        _row({"fixed": "slowest_workers", "ranks": ranks}, simulated, best, float(step), None),
+        _row({"fixed": "slowest_like_others", "ranks": ranks}, simulated, best, float(like_others), None),
+    ]
 
 
 def _who(graph: Graph, work: Work, chosen: Ints | Flags) -> Row:

@@ -79,9 +79,11 @@ workers AS (
   WHERE w.fixed = 'worker' AND LIST_CONTAINS(s.ranks, w.rank)
     AND (SELECT COUNT(DISTINCT o.rank) FROM what_if AS o WHERE o.fixed = 'worker' AND o.stage = w.stage) > 1
 )
-SELECT 'pipeline' AS evidence, ARG_MAX(w.rank, w.slowdown_ratio) AS rank, LIST(w.rank ORDER BY w.rank) AS ranks,
+SELECT 'pipeline' AS evidence, ARG_MAX(w.rank, w.slowdown_ratio) AS rank,
+  COALESCE(LIST(w.rank ORDER BY w.rank) FILTER (w.gain_ns > 0), [ARG_MAX(w.rank, w.slowdown_ratio)]) AS ranks,
   'per step' AS scope, ANY_VALUE(base.measured_ns) AS step_ns, GREATEST(ANY_VALUE(s.gain_ns), 0) AS waits_ns,
-  GREATEST(MAX(w.gain_ns), 0) AS gain_ns, ANY_VALUE(s.explained_ratio) AS blamed_ratio, NULL AS last_count,
+  GREATEST((SELECT ANY_VALUE(gain_ns) FROM what_if WHERE fixed = 'slowest_like_others'), 0) AS gain_ns,
+  ANY_VALUE(s.explained_ratio) AS blamed_ratio, NULL AS last_count,
   ANY_VALUE(base.steps_count)::BIGINT AS judged_count, NULL AS caused_wait_ns, 0 AS incomplete_count,
   CASE WHEN MAX(w.gain_ns) > 0 THEN 'compute' END AS cause, NULL AS cause_ns,
   ARG_MAX(w.stage, w.slowdown_ratio) AS stage,
