@@ -49,6 +49,10 @@ def healthy() -> dict[str, list[dict[str, Any]]]:
     single = {"step": 700, "kind": "single", "excess_ns": 3 * MS, "excess_ratio": 0.3, "usual_ns": 10 * MS}
     return {
         "trends": [level(early=100.0 * MS, late=100.1 * MS, mean=100.0 * MS)],
+        "host_faults": [
+            {"host": "node1", "kind": "pcie_error", "blame": "device", "severity": "warning", "messages_count": 2,
+             "corrected": True}
+        ],
         "stalls": [single | {"run_count": 2000}],
         "pauses": [{"source": "trace", "ranks": [0], "lost_ns": MS // 2, "step_ns": 100 * MS, "pauses_count": 1}],
-    }
+    }  # fmt: skip
