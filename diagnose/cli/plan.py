@@ -29,8 +29,17 @@ Json = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write the plan as JSON; - is standard output.")
 ]
 
+Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write the plan as one HTML page.")]
 
-def command(source: Source, diagnosis: From = None, gpus: Gpus = None, top: Top = 5, json: Json = None) -> None:
+
+def command(
+    source: Source,
+    diagnosis: From = None,
+    gpus: Gpus = None,
+    top: Top = 5,
+    json: Json = None,
+    html: Html = None,
+) -> None:
     """Predict the layout in JOB.TOML, say whether it fits, and rank better ones by their speed-up."""
     import json as codec
     import sys
@@ -44,15 +53,24 @@ def command(source: Source, diagnosis: From = None, gpus: Gpus = None, top: Top 
     calibration = _calibration(job, diagnosis)
     result = search(job, calibration, top)
     plan = plan_dict(result, calibration)
+    plan["gpu_memory_bytes"] = job.cluster.gpu_memory_bytes
+    if html is not None:
+        from diagnose.report import plan_page
+
+        _write(html, plan_page(plan))
     if json == "-":
         sys.stdout.write(codec.dumps(plan, indent=1) + "\n")
         return
     _print(Console(highlight=False), result, plan)
     if json is not None:
-        try:
-            Path(json).write_text(codec.dumps(plan, indent=1) + "\n")
-        except OSError as error:
-            raise UsageError(f"{json}: cannot be written ({error.strerror}); choose another file") from error
+        _write(json, codec.dumps(plan, indent=1) + "\n")
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another file") from error
 
 
 def _job(source: Path, gpus: int | None) -> Job:

@@ -6,7 +6,7 @@ Nothing is judged here: what is not in the diagnosis or its tables is shown as u
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from diagnose.findings import Diagnosis
@@ -16,4 +16,13 @@ def page(diagnosis: Diagnosis) -> str:
     """The report as one HTML document that loads nothing from outside; always encodable as UTF-8."""
     from diagnose.report import _html
 
-    return _html.render(diagnosis)
+    return _html.render(_html.sections(diagnosis), diagnosis.tool["version"])
+
+
+def plan_page(plan: dict[str, Any]) -> str:
+    """The plan of a job alone (`diagnose.planner.written.plan_dict`) as such a document."""
+    from diagnose import __version__
+    from diagnose.report import _html
+    from diagnose.report.plan import of_plan
+
+    return _html.render([of_plan(plan)], __version__)

@@ -56,9 +56,8 @@ def sections(diagnosis: Diagnosis) -> list[Section]:
     return [s for s in made if s is not None]
 
 
-def render(diagnosis: Diagnosis) -> str:
+def render(shown: list[Section], version: str) -> str:
     """The whole page as text."""
-    shown = sections(diagnosis)
     figures = {}
     for part in shown:
         for i, block in enumerate(part.blocks):
@@ -78,7 +77,7 @@ def render(diagnosis: Diagnosis) -> str:
     )
     return environment.get_template("page.html").render(
         sections=shown,
-        tool=diagnosis.tool,
+        version=version,
         policy=_policy(scripts),
         style=(folder / "style.css").read_text("utf-8"),
         scripts=scripts,

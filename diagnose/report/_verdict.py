@@ -15,7 +15,6 @@ from diagnose.report._parts import IDLE_PARTS, in_order, part
 from diagnose.report._text import clean
 from diagnose.units import show
 
-
 COLLECT_ORDER = ("low_speedup", "comm_saturation", "drifting_throughput", "oom_despite_headroom", "moe_drop")
 """Which open symptom to settle first: those that most jobs have."""
 

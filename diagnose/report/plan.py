@@ -34,6 +34,11 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section | None
         reason = clean(diagnosis.plan_reason)
         said = reason and not reason.startswith(NOTHING_TO_SAY)
         return Section("plan", "Better layouts", [], f"No layouts were compared: {reason}.") if said else None
+    return of_plan(plan)
+
+
+def of_plan(plan: dict[str, Any]) -> Section:
+    """The section of a plan, whether it came with a diagnosis or not."""
     shown = [plan["current"], *(c["prediction"] for c in _others(plan))]
     blocks: list[Block] = [_reproduced(plan), *_figures(plan, shown)]
     if plan["candidates"]:
@@ -77,7 +82,7 @@ def _reproduced(plan: dict[str, Any]) -> Text | Facts:
     calibration = plan["calibration"]
     if calibration is None:
         return Text(
-            "Not calibrated: this run gave neither a step time nor a memory peak, so times may be off by a third; "
+            "Not calibrated: neither a step time nor a memory peak was measured, so times may be off by a third; "
             "ratios between layouts are better.",
         )
     items = []
@@ -130,7 +135,9 @@ def _figures(plan: dict[str, Any], shown: list[dict[str, Any]]) -> list[Block]:
 
 
 def _candidates(title: str, candidates: list[dict[str, Any]]) -> Grid:
-    heads = columns("Layout", ">Speed-up", ">Range", ">Step", ">Memory", "Because", "Trades", "Answers", "Wrong if")
+    diagnosed = any("answers" in c for c in candidates)
+    answers = ["Answers"] if diagnosed else []
+    heads = columns("Layout", ">Speed-up", ">Range", ">Step", ">Memory", "Because", "Trades", *answers, "Wrong if")
     rows = [
         [
             name(c["prediction"]["name"] + ("" if c["changed"] else " (now)")),
@@ -140,7 +147,7 @@ def _candidates(title: str, candidates: list[dict[str, Any]]) -> Grid:
             f"{show('_bytes', c['prediction']['memory_total_bytes'])}, {VERDICTS[c['prediction']['fits']]}",
             clean(c["why"]),
             clean(c["trades"]),
-            clean(", ".join(c.get("answers", [])) or "no finding"),
+            *([clean(", ".join(c.get("answers", [])) or "no finding")] if diagnosed else []),
             clean(c["refutation"].removeprefix("wrong if ")),
         ]
         for c in candidates

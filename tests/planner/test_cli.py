@@ -37,6 +37,14 @@ def test_json_to_standard_output_and_calibration_from_a_diagnosis(tmp_path: Path
     assert found["candidates"][0]["speedup_ratio"] > 0
 
 
+def test_the_page_has_the_figures_and_no_findings_to_answer(tmp_path: Path) -> None:
+    done = plan(JOB, "--html", "plan.html", cwd=tmp_path)
+    page = (tmp_path / "plan.html").read_text("utf-8")
+    assert done.returncode == 0 and "better layouts" in done.stdout
+    assert "Time against memory" in page and "Fastest layouts that are legal and fit" in page
+    assert "Answers" not in page
+
+
 def test_other_gpus(tmp_path: Path) -> None:
     found = json.loads(plan(JOB, "--gpus", "128", "--json", "-", cwd=tmp_path).stdout)
     layouts = [each["layout"] for each in found["candidates"]]
