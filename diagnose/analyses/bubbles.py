@@ -8,7 +8,8 @@ is left above a stage's work is the schedule's own; `bubble_ns` of it lies betwe
 pipeline is not always slower than an even one.
 Not in these figures: what a step does outside the pipeline (optimizer, gradient reduction, input).
 
-Where only settings tell of the pipeline (a log), one row gives the law alone, with `measured` false and null times.
+Where only settings tell of the pipeline (a log), one row gives the law alone, with `measured` false: `dur_ns` is then
+the mean logged step, all other times are null. A job that says it has one stage has a law of 0.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses._balanced_replay import Replays, replays
+from diagnose.analyses._bubble_law import law_row
 from diagnose.analyses._columns import Ints
 from diagnose.analyses._compute_work import BACKWARD, FORWARD, INPUT, WEIGHT, Compute, compute_work
 from diagnose.analyses._schedule_names import Shape, shape_of
@@ -41,6 +43,11 @@ SCHEMA = table(
     ("work_ns", INT64, "a stage's work, balanced"),
     ("schedule_ns", INT64, "idle of the balanced pipeline in this order"),
     ("bubble_ns", INT64, "of it, between the first and last work of the stage that idles longest"),
+    (
+        "bubble_ratio",
+        FLOAT,
+        "bubble over duration; of settings alone the law; null where the order could not be replayed",
+    ),
     ("imbalance_ns", INT64, "gained if all stages took equally long (one replica: a slow worker counts here)"),
     ("worker_ns", INT64, "gained if workers were as fast as their stage's other copies; null with one replica"),
     ("variation_ns", INT64, "gained if the micro-batches of each worker took equally long"),
@@ -53,9 +60,21 @@ SCHEMA = table(
 _TIMES = ("work_ns", "schedule_ns", "bubble_ns", "imbalance_ns", "worker_ns", "variation_ns", "transfer_ns")
 
 
-def bubbles(stage_work: pa.Table) -> pa.Table:
-    """One row per step and replica with backward work on at least two stages."""
-    work = compute_work(stage_work)
+def bubbles(
+    stage_work: pa.Table | None = None,
+    settings: pa.Table | None = None,
+    files: pa.Table | None = None,
+    trends: pa.Table | None = None,
+) -> pa.Table:
+    """One row per step and replica with backward work on at least two stages, else one for the settings."""
+    rows = [] if stage_work is None else _measured(compute_work(stage_work))
+    if not rows and settings is not None:
+        law = law_row(settings, files, trends)
+        rows = [law] if law else []
+    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+
+
+def _measured(work: Compute) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     analysed = work.analysed()
     for shape, pipes in _shapes(work):
@@ -65,7 +84,7 @@ def bubbles(stage_work: pa.Table) -> pa.Table:
     rows.sort(key=lambda row: row["pipe"])
     for row in rows:
         row["analysed"] = bool(analysed[row.pop("pipe")])
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return rows
 
 
 def _shapes(work: Compute) -> list[tuple[Shape, Ints]]:
@@ -100,6 +119,7 @@ def _rows(work: Compute, shape: Shape, pipes: Ints, found: Replays | None) -> li
         if found is not None:
             row |= _parts(found, pipe, length, bool((work.replica_of != work.replica_of[0]).any()))
             row |= _law(work, shape, pipe, found)
+            row["bubble_ratio"] = found.bubble_ns[pipe] / length
             row["stage_law_ratio"] = 1 - busy[pipe] / found.length_ns[pipe, 1]
         rows.append(row)
     return rows

@@ -120,13 +120,17 @@ def ranked(outcomes: Iterable[Outcome]) -> list[Finding]:
 def mean_step_ns(tables: Mapping[str, pa.Table]) -> int | None:
     """Mean analysed step (without steps: the recording) of the longest rank, or of a log of steps where that is longer.
 
-    None where neither is known.
+    Where only pipeline timelines are known, it is the pipeline's step. None where none is known.
     """
     spans, trends = tables.get("spans"), tables.get("trends")
     known = [] if spans is None or spans.num_rows == 0 else [pc.max(spans["mean_ns"]).as_py()]
     if trends is not None and trends.num_rows:
         logged = trends.filter(trends["timed"].fill_null(False))["whole_mean"]
         known += [round(mean) for mean in logged.drop_null().to_pylist()]
+    bubbles = tables.get("bubbles")
+    if not known and bubbles is not None and bubbles.num_rows:
+        analysed = bubbles.filter(pc.and_(bubbles["analysed"], bubbles["measured"]).fill_null(False))
+        known += [mean and round(mean) for mean in [pc.mean(analysed["dur_ns"]).as_py()]]
     return max((ns for ns in known if ns is not None), default=None)
 
 

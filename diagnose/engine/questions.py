@@ -24,7 +24,7 @@ MEMORY = "Is the tight memory model state (rather than activations)?"
 def questions(outcomes: Sequence[Outcome], tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
     """Three dicts with question, answer, figure and the ids of the rules behind the answer."""
     groups = tables["groups"].to_pylist() if "groups" in tables else []
-    return [_fast_domain(outcomes, groups, tables), _bubble(outcomes, groups), _memory(outcomes)]
+    return [_fast_domain(outcomes, groups, tables), _bubble(outcomes, groups, tables), _memory(outcomes)]
 
 
 def _answer(question: str, answer: str, figure: str, findings: Sequence[str] = ()) -> dict[str, Any]:
@@ -60,15 +60,32 @@ def _spans_slow(group: Mapping[str, Any], fast_ranks: int | None) -> bool:
     return fast_ranks is None or group["size"] is None or bool(group["size"] > fast_ranks)
 
 
-def _bubble(outcomes: Sequence[Outcome], groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _bubble(
+    outcomes: Sequence[Outcome], groups: Sequence[Mapping[str, Any]], tables: Mapping[str, pa.Table]
+) -> dict[str, Any]:
     outcome = next((o for o in outcomes if o.rule == "pipeline-bubble"), None)
     if outcome is not None and outcome.status == "found":
         return _answer(BUBBLE, "no", outcome.findings[0].summary, [outcome.rule])
     if outcome is not None and outcome.status == "clear":
-        return _answer(BUBBLE, "yes", "the measured bubble is below its threshold")
+        return _answer(BUBBLE, "yes", _small_bubble(tables))
     if not any(g["dim"] == "pp" and g["size"] != 1 for g in groups):
         return _without(BUBBLE, groups, "no pipeline group")
     return _answer(BUBBLE, "unknown", f"needed: {collect.for_table('pipeline')}")
+
+
+def _small_bubble(tables: Mapping[str, pa.Table]) -> str:
+    """What lies below the rule's threshold: no pipeline, a measured bubble, or the law for the settings."""
+    rows = [row for row in tables["bubbles"].to_pylist() if row["analysed"]] if "bubbles" in tables else []
+    if not rows:
+        return "the bubble is below its threshold"
+    first = rows[0]
+    if first["stages_count"] == 1:
+        return "one stage: no pipeline in this job"
+    parts = f"{first['stages_count']} stages and {first['microbatches_count']} micro-batches"
+    if not first["measured"]:
+        return f"{parts}: {first['law_ratio']:.1%} of the step by the schedule's law, not measured"
+    shares = [row["bubble_ratio"] for row in rows if row["bubble_ratio"] is not None]
+    return f"{parts}: {sum(shares) / len(shares):.1%} of the step is the schedule's bubble, as measured"
 
 
 _STATE, _ACTIVATIONS = ("state-dominates",), ("activations-dominate", "transient-peak")

@@ -1,0 +1,106 @@
+"""Pipelines that were recorded or described in public, and perturbed copies of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import ask
+
+TIMELINES = "primus/tools/visualization/pp_vis/pp_data_example/gpu8_layer64_gbs16/pp8"
+LOGS = "bigscience/experiments/gpt2-meg/meg_gpt2_base_n{0}_dp1_tp4_pp{0}-*.out"
+
+
+def bubble_question(diagnosis: Any) -> Any:
+    return next(q for q in diagnosis.questions if "bubble" in q["question"])
+
+
+def test_timelines_name_the_last_stage(corpus: Path) -> None:
+    diagnosis = ask.run(corpus / TIMELINES)
+    assert ask.found(diagnosis) == ["pipeline-bubble", "stage-imbalance"]
+    uneven = ask.finding(diagnosis, "stage-imbalance")
+    assert uneven.evidence["stage"] == 7
+    assert uneven.evidence["compute_ns"] == pytest.approx(141.9e6, rel=0.01)
+    assert uneven.evidence["others_ns"] == pytest.approx(129.6e6, rel=0.01)
+    assert uneven.lost_ns == pytest.approx(160e6, rel=0.05)
+    bubble = ask.finding(diagnosis, "pipeline-bubble")
+    assert bubble.evidence["law_ratio"] == pytest.approx(0.304, abs=0.001)
+    assert bubble.evidence["idle_ratio"] == pytest.approx(0.353, abs=0.005)
+    assert bubble.evidence["stage_law_ratio"] == pytest.approx(0.34, abs=0.005)
+    assert bubble_question(diagnosis)["answer"] == "no"
+    assert ask.symptom(diagnosis, "low_speedup").status == "found"
+
+
+def perturbed(corpus: Path, folder: Path, edit: Any, name: str = "pp_rank_{}.json") -> Any:
+    """The recording with `edit(stage, iteration's lists)` applied, under other names."""
+    for stage in range(8):
+        dump = json.loads((corpus / TIMELINES / f"pp_rank_{stage}.json").read_text())
+        for lists in dump.values():
+            edit(stage, lists)
+        (folder / name.format(stage)).write_text(json.dumps(dump))
+    return ask.run(folder)
+
+
+def test_other_names_and_another_unit_of_work(corpus: Path, tmp_path: Path) -> None:
+    """Seven times slower in all, iterations from 1001 on, files without "rank" in their names."""
+
+    def slower(stage: int, lists: Any) -> None:
+        for key, values in lists.items():
+            if key.endswith(("_start", "_end")):
+                lists[key] = [7 * value for value in values]
+
+    diagnosis = perturbed(corpus, tmp_path, slower, "stage-{}.json")
+    uneven = ask.finding(diagnosis, "stage-imbalance")
+    assert uneven.evidence["stage"] == 7
+    assert uneven.lost_ns == pytest.approx(7 * 160e6, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["x{}.json"])
+def test_stages_in_any_order_of_files(corpus: Path, tmp_path: Path, name: str) -> None:
+    for stage in range(8):
+        shutil.copy(corpus / TIMELINES / f"pp_rank_{stage}.json", tmp_path / name.format(chr(ord("h") - stage)))
+    uneven = ask.finding(ask.run(tmp_path), "stage-imbalance")
+    assert uneven.evidence["stage"] == 7
+
+
+@pytest.mark.parametrize(("stages", "share"), [(4, 0.43), (8, 0.64), (16, 0.79)])
+def test_logs_that_print_stages_and_batches(corpus: Path, stages: int, share: float) -> None:
+    (path,) = corpus.glob(LOGS.format(stages))
+    diagnosis = ask.run(path)
+    found = ask.finding(diagnosis, "pipeline-bubble")
+    assert found.evidence["share_ratio"] == pytest.approx(share, abs=0.005)
+    assert found.lost_ratio == pytest.approx(share, abs=0.005)
+    assert (found.lost_kind, found.evidence["measured"]) == ("bound", False)
+    assert "not measured" in found.summary
+    assert bubble_question(diagnosis)["answer"] == "no"
+    assert ask.outcome(diagnosis, "stage-imbalance").startswith("skipped"), "settings measure no stage"
+
+
+def test_a_log_with_many_micro_batches_is_clear(corpus: Path) -> None:
+    diagnosis = ask.run(corpus / "bigscience/experiments/gpt2-meg-ds-3d/meg_ds_3d_gpt2_perf_n16-ds-off.out")
+    question = bubble_question(diagnosis)
+    assert ask.outcome(diagnosis, "pipeline-bubble").startswith("clear")
+    assert question["answer"] == "yes"
+    assert "16 stages and 256 micro-batches: 5.5% of the step by the schedule's law" in question["figure"]
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(8, 64), (4, 8), (16, 256)])
+def test_e16_low_efficiency_is_configuration(stages: int, microbatches: int, tmp_path: Path) -> None:
+    given = json.loads((ask.CASES / "E16" / "config.json").read_text())
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(given | {"pp": stages, "micro_batches": microbatches}))
+    diagnosis = ask.run(path)
+    differs = ask.finding(diagnosis, "config-difference")
+    assert "train.recompute full against none" in differs.summary
+    assert f"pp {stages} against 2" in differs.summary
+    assert ask.finding(diagnosis, "full-recompute").evidence["share_ratio"] == pytest.approx(0.25, abs=0.001)
+    assert ask.symptom(diagnosis, "comm_saturation").status == "unknown", "nothing says that the network is slow"
+    law = (stages - 1) / (microbatches + stages - 1)
+    if law > 0.08:
+        assert ask.finding(diagnosis, "pipeline-bubble").evidence["share_ratio"] == pytest.approx(law)
+    else:
+        assert ask.outcome(diagnosis, "pipeline-bubble").startswith("clear")
