@@ -39,6 +39,8 @@ class Lines(NamedTuple):
     def take(self, kept: npt.NDArray[np.bool_] | pa.Array) -> Lines:
         """The lines where `kept` is true."""
         mask = np.asarray(kept)
+        if mask.all():
+            return self
         return Lines(self.number[mask], self.text.filter(pa.array(mask)))
 
     def matching(self, pattern: str) -> Lines:
@@ -48,6 +50,12 @@ class Lines(NamedTuple):
     def holding(self, literal: str) -> Lines:
         """The lines in which the text is found."""
         return self.take(pc.match_substring(self.text, literal).to_numpy(zero_copy_only=False))
+
+    def count(self, literal: bytes) -> int:
+        """How often the bytes are found in all lines together."""
+        _, places, data = self.text.buffers()
+        edge = np.frombuffer(places, np.int32)[self.text.offset : self.text.offset + len(self.text) + 1]
+        return data[edge[0] : edge[-1]].to_pybytes().count(literal) if len(self.text) else 0
 
     def rows(self) -> Iterator[tuple[int, str]]:
         """(number, text) one by one: for few lines."""
@@ -84,23 +92,32 @@ def _blocks(source: Source) -> Iterator[Lines]:
             continue
         cut = cut or len(data)
         rest = data[cut:]
-        yield _lines(unpack(data[:cut]), number)
-        number += data.count(b"\n", 0, cut)
+        block = data[:cut]
+        lines, count = _lines(unpack(block), number)
+        yield lines
+        number += count if unpack is bytes else block.count(b"\n")
     if rest:
-        yield _lines(unpack(rest + b"\n"), number)
+        yield _lines(unpack(rest + b"\n"), number)[0]
 
 
 def plain(data: bytes) -> bytes:
     """The text without colours and links of terminals."""
     if b"\x1b" in data or b"\x9b" in data:
         data = _ESCAPES.sub(b"", data)
-    if b"[0m" in data or b"[39m" in data or b"[m" in data:  # colours come with a reset
+    if _may_reset(data):  # colours come with a reset
         data = _LOST_ESCAPES.sub(b"", data)
     return data
 
 
-def _lines(data: bytes, first: int) -> Lines:
-    """Lines of a block that ends with a newline; empty ones are left out."""
+def _may_reset(data: bytes) -> bool:
+    """Whether the text may hold `[0m`, `[39m` or `[m`; three times as fast as to look for them."""
+    raw = np.frombuffer(data, np.uint8)
+    before = raw[np.flatnonzero(raw[1:] == ord("m"))]
+    return bool(((before == ord("0")) | (before == ord("9")) | (before == ord("["))).any())
+
+
+def _lines(data: bytes, first: int) -> tuple[Lines, int]:
+    """Lines of a block that ends with a newline, without empty ones, and how many there were with them."""
     data = plain(data)
     if not data.isascii():
         data = data.decode("utf-8", "replace").encode()
@@ -108,17 +125,18 @@ def _lines(data: bytes, first: int) -> Lines:
         data += b"\n"
     raw = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(raw == 10)
-    number = np.arange(first, first + len(ends))
+    count = len(ends)
+    number = np.arange(first, first + count)
     if b"\r" in data:
         ends = np.flatnonzero((raw == 10) | (raw == 13))
         newline = raw[ends] == 10
         number = first + np.cumsum(newline) - newline
     starts = np.concatenate(([0], ends[:-1] + 1))
     kept = np.flatnonzero(ends > starts)
-    text = data.translate(None, b"\r\n")
+    text = data.translate(None, b"\r\n") if b"\r" in data else data.replace(b"\n", b"")
     offsets = np.concatenate(((starts - np.arange(len(starts)))[kept], [len(text)])).astype(np.int32)
     strings = pa.StringArray.from_buffers(len(kept), pa.py_buffer(offsets), pa.py_buffer(text))
-    return Lines(number[kept].astype(np.int64), strings)
+    return Lines(number[kept].astype(np.int64), strings), count
 
 
 def _unpacker(head: bytes) -> Callable[[bytes], bytes]:

@@ -30,6 +30,9 @@ CALL = (
     r"count (?P<elements>\d{1,18}) datatype (?P<type>\d{1,4}) op \d+ root -?\d+ comm (?P<comm>\S+) "
     r"\[nranks=(?P<size>\d{1,9})\]"
 )
+CALL_HEAD = re.compile(rb"\w{1,7}:|\w{8}")
+"""The first 8 bytes of such a message."""
+COMM_LINE = r"comm (?:0x[0-9a-f]+|\(nil\)) rank \d+ n[rR]anks"
 TUNING = re.compile(
     r"(?:(?P<op>\w+)(?: \[[\w ]+\])?: )?(?P<bytes>\d{1,18}) Bytes -> "
     r"(?:Algo (?P<algo>\w+) proto (?P<proto>\w+)|Kernel (?P<kernel>\S+))"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,28 +173,34 @@ def _calls(parts: list[pa.Table], ranks: Ranks, comms: dict[tuple[str, str], str
         return None
     table = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
     op, group = table["op"].combine_chunks(), table["group"].combine_chunks()
-    ops = pa.array([like.OPERATIONS.get(t, t) for t in op.dictionary.to_pylist()], pa.string()).take(op.indices)
+    ops = renamed(op, [like.OPERATIONS.get(text, text) for text in op.dictionary.to_pylist()])
     number = table["type"].combine_chunks().to_numpy().astype(np.int64)
     known = np.where(number < len(like.DTYPES), number, len(like.DTYPES))
-    dtype = pa.array([name for name, _ in like.DTYPES] + [None], pa.string()).take(pa.array(known))
     bytes_each = pa.array([size for _, size in like.DTYPES] + [None], pa.int64()).take(pa.array(known))
+    types = pa.array(known.astype(np.int32), mask=known == len(like.DTYPES))
     count = table["elements"].combine_chunks()
     known_as = {f"{process}:{address}": comm for (process, address), comm in comms.items()}
-    names = [known_as.get(name, name) for name in group.dictionary.to_pylist()]
-    pairs = pc.is_in(ops, pa.array(["send", "recv", "p2p"]))
+    pairs = pa.array([text in ("send", "recv", "p2p") for text in ops.dictionary.to_pylist()]).take(ops.indices)
     return INGESTED["calls"].build(
         {
             "rank": _rank_column(table, ranks),
-            "group": pa.array(names, pa.string()).take(group.indices),
+            "group": renamed(group, [known_as.get(name, name) for name in group.dictionary.to_pylist()]),
             "group_size": table["size"],
             "seq": pc.if_else(pairs, None, table["seq"]),
             "op": ops,
             "size_bytes": pc.multiply(count, bytes_each),
-            "dtype": dtype,
+            "dtype": pa.DictionaryArray.from_arrays(types, pa.array([name for name, _ in like.DTYPES])),
             "in_count": count,
-            "source": pa.array(["nccl_log"] * table.num_rows),
+            "source": pa.DictionaryArray.from_arrays(np.zeros(table.num_rows, np.int32), pa.array(["nccl_log"])),
         }
     )
+
+
+def renamed(labels: pa.DictionaryArray, names: Sequence[str | None]) -> pa.DictionaryArray:
+    """The labels under other names, of which several may be equal; null where the name is None."""
+    distinct = {name: place for place, name in enumerate(dict.fromkeys(n for n in names if n is not None))}
+    place = pa.array([None if name is None else distinct[name] for name in names], pa.int32())
+    return pa.DictionaryArray.from_arrays(place.take(labels.indices), pa.array(list(distinct), pa.string()))
 
 
 def _messages(parts: list[pa.Table], ranks: Ranks) -> list[Row]:

@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.ingest.text import _nccl_lines as like
-from diagnose.ingest.text._lines import MAX_LINE_BYTES, Lines
-from diagnose.ingest.text._nccl_tables import Collected, tables_of
+from diagnose.ingest.text._lines import Lines
+from diagnose.ingest.text._nccl_calls import calls
+from diagnose.ingest.text._nccl_tables import Collected, renamed, tables_of
 
 MARK = r"NCCL (?:INFO|WARN|TRACE|CALL) |(?:NCCL|RCCL) version ?:? ?\d+\.\d+\.\d+"
 BULK = "NCCL INFO "
 _MESSAGE_KEYS = ("process", "device", "place", "level", "message")
-_CALL_COLUMNS = ["process", "device", "op", "count_hex", "elements", "type", "comm", "size"]
-_NUMBER = {"count_hex": r"^[0-9a-f]{1,15}$", "elements": r"^\d{1,18}$", "type": r"^\d{1,4}$", "size": r"^\d{1,9}$"}
 
 
 class Reader:
@@ -39,21 +38,27 @@ class Reader:
         """Sort the lines of a block by kind."""
         lines, records = _separated(lines)
         split = _split(lines)
-        for kind, found in (("channels", " via "), ("calls", ": opCount ")):
-            own = pc.match_substring(split["message"], found)
-            chosen, split = split.filter(own), split.filter(pc.invert(own))
+        for found, says, read in ((self.channels, _says_way, _channels), (self.calls, _says_call, _calls)):
+            chosen, split = _parted(split, says(split["message"]))
             if chosen.num_rows:
-                getattr(self, kind).append(_channels(chosen) if kind == "channels" else _calls(chosen))
-        comm = pc.match_substring_regex(split["message"], r"comm (?:0x[0-9a-f]+|\(nil\)) rank \d+ n[rR]anks")
-        rows = split.filter(pc.and_(comm, pc.is_valid(split["process"]))).to_pylist()
-        self.comms += [(row["line"], row["process"], row["device"], row["message"]) for row in rows]
-        kept = split.filter(
-            pc.or_kleene(pc.equal(split["level"], "WARN"), pc.match_substring_regex(split["message"], like.KEPT))
-        )
-        if kept.num_rows:
-            self.messages.append(_counted(kept, list(_MESSAGE_KEYS)))
+                found.append(read(chosen))
+        self._others(split)
         self.records += records
         return records
+
+    def _others(self, split: pa.Table) -> None:
+        """Lines about communicators, and those worth a look one by one; many lines are equal, and looked at once."""
+        split = _texts(split)
+        message = split["message"].combine_chunks().dictionary_encode()
+        comm, kept = (
+            pc.match_substring_regex(message.dictionary, pattern).take(message.indices)
+            for pattern in (like.COMM_LINE, like.KEPT)
+        )
+        rows = split.filter(pc.and_(comm, pc.is_valid(split["process"]))).to_pylist()
+        self.comms += [(row["line"], row["process"], row["device"], row["message"]) for row in rows]
+        kept = split.filter(pc.or_kleene(pc.equal(split["level"], "WARN"), kept))
+        if kept.num_rows:
+            self.messages.append(_counted(kept, list(_MESSAGE_KEYS)))
 
     def tables(self, path: str) -> dict[str, pa.Table]:
         """`communicators`, `transports`, `calls`, `tunings`, `log_events`, `settings`, `quality`; none of no lines."""
@@ -68,10 +73,39 @@ class Reader:
         return found
 
 
+def _parted(table: pa.Table, own: pa.ChunkedArray) -> tuple[pa.Table, pa.Table]:
+    """(rows where `own` holds, the others); often one of them is all."""
+    if pc.all(own).as_py():
+        return table, table.slice(0, 0)
+    return (table.filter(own), table.filter(pc.invert(own))) if pc.any(own).as_py() else (table.slice(0, 0), table)
+
+
+def _says_way(messages: pa.ChunkedArray) -> pa.ChunkedArray:
+    """`Channel 00 : 0[0] -> 1[1] via ...` and its kin."""
+    begins = pc.or_(pc.starts_with(messages, "Channel "), pc.starts_with(messages, "Coll"))
+    return _holding(messages, begins, " via ")
+
+
+def _says_call(messages: pa.ChunkedArray) -> pa.ChunkedArray:
+    """`AllReduce: opCount ...`: a name and its counter."""
+    head = pc.binary_slice(messages.cast(pa.binary()), 0, 8).combine_chunks().dictionary_encode()
+    named = pa.array([bool(like.CALL_HEAD.match(text)) for text in head.dictionary.to_pylist()], pa.bool_())
+    return _holding(messages, pa.chunked_array([named.take(head.indices)]), ": opCount ")
+
+
+def _holding(messages: pa.ChunkedArray, likely: pa.ChunkedArray, text: str) -> pa.ChunkedArray:
+    """Likely messages that hold the text."""
+    mask = np.asarray(likely)
+    found = np.zeros(len(mask), bool)
+    found[mask] = np.asarray(pc.match_substring(messages.filter(likely), text))
+    return pa.chunked_array([pa.array(found)])
+
+
 def _separated(lines: Lines) -> tuple[Lines, int]:
     """Lines with one record each, and how many records there are: processes may print on one line."""
-    counts = pc.count_substring(lines.text, "CCL ").to_numpy(zero_copy_only=False)
-    many = counts > 1
+    if lines.count(b"CCL ") == len(lines):  # every line has one
+        return lines, len(lines)
+    many = pc.count_substring(lines.text, "CCL ").to_numpy(zero_copy_only=False) > 1
     if not many.any():
         return lines, len(lines)
     odd = lines.take(many)
@@ -92,36 +126,41 @@ def _separated(lines: Lines) -> tuple[Lines, int]:
 
 def _split(lines: Lines) -> pa.Table:
     """Lines as process, device, place, level and message. Few heads are distinct, so each is read once."""
-    halves = pc.split_pattern(lines.text, "NCCL ", max_splits=1)
-    whole = pc.equal(pc.list_value_length(halves), 2)
-    pairs = halves.filter(whole).flatten()
-    rest = lines.take(pc.invert(whole))  # RCCL's version, and what has no more than the version
-    count = len(pairs) // 2
-    heads = pairs.take(pa.array(np.arange(count) * 2)).dictionary_encode()
-    message = pairs.take(pa.array(np.arange(count) * 2 + 1))
-    read = [like.HEAD.search(head) for head in heads.dictionary.to_pylist()]
-    columns: dict[str, pa.Array] = {
-        name: pa.array([match[name] if match else None for match in read], pa.string()).take(heads.indices)
-        for name in ("process", "device", "place")
-    }
-    columns["device"] = columns["device"].cast(pa.int32())
-    raw = message.cast(pa.binary())
-    level = pc.binary_slice(raw, 0, 5)
-    levels = {b"INFO ": "INFO", b"WARN ": "WARN", b"TRACE": "TRACE", b"CALL ": "CALL"}
-    found = level.dictionary_encode()
-    names = pa.array([levels.get(text) for text in found.dictionary.to_pylist()], pa.string())
-    columns["level"] = names.take(found.indices)
-    known = pc.is_valid(columns["level"])
-    trimmed = pc.binary_slice(raw, 5, MAX_LINE_BYTES * 64).cast(pa.string())
-    if b"TRACE" in found.dictionary.to_pylist():
-        trimmed = pc.ascii_ltrim_whitespace(trimmed)
-    columns["message"] = trimmed if pc.all(known).as_py() else pc.if_else(known, trimmed, message)
-    columns["line"] = pa.array(lines.number).filter(whole)
+    at = pc.find_substring(lines.text, "NCCL ").to_numpy(zero_copy_only=False).astype(np.int64)
+    rest = lines.take(at < 0)  # RCCL's version, and what has no more than the version
+    lines = lines.take(at >= 0)
+    heads, levels, messages = _cut(lines.text, at[at >= 0], len("NCCL "), 5)
+    head, level = heads.dictionary_encode(), levels.dictionary_encode()
+    read = [like.HEAD.search(text) for text in head.dictionary.to_pylist()]
+    said_of = {n: [match[n] if match else None for match in read] for n in ("process", "device", "place")}
+    columns: dict[str, pa.Array] = {n: renamed(head, said_of[n]) for n in ("process", "place")}
+    columns["device"] = pa.array(said_of["device"], pa.string()).cast(pa.int32()).take(head.indices)
+    known = {"INFO ": "INFO", "WARN ": "WARN", "TRACE": "TRACE", "CALL ": "CALL"}
+    said = level.dictionary.to_pylist()
+    columns["level"] = renamed(level, [known.get(text) for text in said])
+    if "TRACE" in said:
+        messages = pc.ascii_ltrim_whitespace(messages)
+    if not known.keys() >= set(said):
+        whole = pc.binary_join_element_wise(levels, messages, "")
+        messages = pc.if_else(pc.is_valid(columns["level"]), messages, whole)
+    columns["message"] = messages
+    columns["line"] = pa.array(lines.number)
     table = pa.table(columns)
     if not len(rest):
         return table
-    extra = pa.table({"message": rest.text, "line": pa.array(rest.number)})
-    return pa.concat_tables([table, extra], promote_options="default")
+    extra = {name: pa.nulls(len(rest), kind) for name, kind in zip(table.column_names, table.schema.types, strict=True)}
+    return pa.concat_tables([table, pa.table({**extra, "message": rest.text, "line": pa.array(rest.number)})])
+
+
+def _cut(text: pa.Array, at: np.ndarray, skip: int, width: int) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Each text before `at`, `width` bytes after `skip` more, and what follows: the same bytes under other offsets."""
+    _, places, data = text.buffers()
+    edge = np.frombuffer(places, np.int32)[text.offset : text.offset + len(text) + 1].astype(np.int64)
+    inner = np.minimum(np.stack((edge[:-1] + at, edge[:-1] + at + skip, edge[:-1] + at + skip + width)), edge[1:])
+    offsets = np.append(np.column_stack((edge[:-1], *inner)).ravel(), edge[-1]).astype(np.int32)
+    pieces = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), data)
+    before, inside, behind = (pieces.take(pa.array(np.arange(len(at)) * 4 + part)) for part in (0, 2, 3))
+    return before, inside, behind
 
 
 def _channels(lines: pa.Table) -> pa.Table:
@@ -133,24 +172,35 @@ def _channels(lines: pa.Table) -> pa.Table:
 
 
 def _calls(lines: pa.Table) -> pa.Table:
-    """Collective calls of a block: words of the message at fixed places, which differ between releases."""
-    words = pc.split_pattern(lines["message"].combine_chunks(), " ")
-    lengths = pc.list_value_length(words).to_numpy(zero_copy_only=False)
-    if len(lengths) and (lengths == lengths[0]).all():
-        found = _words_at(words, lines, int(lengths[0]))
-        if found is not None:
-            return _typed(found)
-    parts = []
-    for length in np.unique(lengths).tolist():
-        here = np.flatnonzero(lengths == length)
-        found = _words_at(words.take(pa.array(here)), lines.take(pa.array(here)), length)
-        parts.append(found if found is not None else _extracted(lines.take(pa.array(here)), like.CALL))
-    return _typed(pa.concat_tables([part.select(_CALL_COLUMNS) for part in parts]))
+    """Collective calls of a block, with numbers as numbers and few distinct texts: it should leave little behind."""
+    read = calls(lines["message"].combine_chunks())
+    numbers = {name: pa.array(getattr(read, name)) for name in ("seq", "elements")}
+    numbers |= {"type": pa.array(read.type.astype(np.int16)), "size": pa.array(read.size.astype(np.int32))}
+    process = lines["process"].unify_dictionaries().combine_chunks()
+    table = pa.table(
+        {"process": process, "device": lines["device"], "op": read.op, "group": _groups(process, read.comm), **numbers}
+    ).filter(pa.array(read.known))
+    if read.known.all():
+        return table
+    return pa.concat_tables([table, _odd_calls(lines.filter(pa.array(~read.known)))])
 
 
-def _typed(calls: pa.Table) -> pa.Table:
-    """Calls with numbers as numbers and few distinct texts: what a block leaves behind should be small."""
-    column = {name: calls[name].combine_chunks() for name in _CALL_COLUMNS}
+def _groups(process: pa.DictionaryArray, comm: pa.DictionaryArray) -> pa.DictionaryArray:
+    """`process:address` of each row; null where the process is."""
+    width = len(comm.dictionary)
+    places = process.indices.fill_null(-1).to_numpy().astype(np.int64)
+    pair, index = np.unique(places * width + comm.indices.to_numpy(), return_inverse=True)
+    processes, comms = process.dictionary.to_pylist(), comm.dictionary.to_pylist()
+    names = [f"{processes[p // width]}:{comms[p % width]}" if p >= 0 else None for p in pair.tolist()]
+    return pa.DictionaryArray.from_arrays(
+        pa.array(index.astype(np.int32), mask=places < 0), pa.array(names, pa.string())
+    )
+
+
+def _odd_calls(lines: pa.Table) -> pa.Table:
+    """Calls that do not look like the others of their block, by pattern."""
+    found = _extracted(lines, like.CALL)
+    column = {name: found[name].combine_chunks() for name in found.column_names}
     counter = column["count_hex"].dictionary_encode()
     seq = pa.array([int(text, 16) for text in counter.dictionary.to_pylist()], pa.int64()).take(counter.indices)
     return pa.table(
@@ -158,46 +208,30 @@ def _typed(calls: pa.Table) -> pa.Table:
             "process": column["process"].dictionary_encode(),
             "device": column["device"],
             "op": column["op"].dictionary_encode(),
+            "group": pc.binary_join_element_wise(column["process"], column["comm"], ":").dictionary_encode(),
             "seq": seq,
             "elements": column["elements"].cast(pa.int64()),
             "type": column["type"].cast(pa.int16()),
-            "group": pc.binary_join_element_wise(column["process"], column["comm"], ":").dictionary_encode(),
             "size": column["size"].cast(pa.int32()),
         }
     )
 
 
-def _words_at(words: pa.Array, lines: pa.Table, length: int) -> pa.Table | None:
-    """Calls whose words all stand where those of the first line do; None where they do not."""
-    column = words.flatten()
-    first = column.slice(0, length).to_pylist()
-
-    def word(at: int) -> pa.Array:
-        return column.take(pa.array(np.arange(len(words)) * length + at))
-
-    places = {}
-    for name, said in (("count_hex", "opCount"), ("elements", "count"), ("type", "datatype"), ("comm", "comm")):
-        at = first.index(said) if said in first else length
-        if at + 2 >= length or not pc.all(pc.equal(word(at), said)).as_py():
-            return None
-        places[name] = at + 1
-    size = word(places["comm"] + 1)
-    if not pc.all(pc.match_substring(size, "[nranks=")).as_py():
-        return None
-    columns = {name: word(at) for name, at in places.items()}
-    columns["op"] = pc.ascii_rtrim(word(0), ":")
-    columns["size"] = pc.ascii_trim(size, "[nraks=]")
-    if not all(pc.all(pc.match_substring_regex(columns[name], digits)).as_py() for name, digits in _NUMBER.items()):
-        return None
-    return pa.table({**columns, **{name: lines[name] for name in ("process", "device")}})
-
-
 def _extracted(lines: pa.Table, pattern: str) -> pa.Table:
     """The pattern's groups as columns beside process, device and line; lines that do not match are left out."""
-    found = pc.extract_regex(lines["message"].combine_chunks(), pattern)
-    kept = pc.is_valid(found)
-    columns = {field.name: pc.struct_field(found, field.name).filter(kept) for field in found.type}
+    lines = _texts(lines)
+    message = lines["message"].combine_chunks().dictionary_encode()  # many lines are equal
+    found = pc.extract_regex(message.dictionary, pattern)
+    kept = pc.is_valid(found).take(message.indices)
+    rows = message.indices.filter(kept)
+    columns = {field.name: pc.struct_field(found, field.name).take(rows) for field in found.type}
     return pa.table({**columns, **{name: lines[name].filter(kept) for name in ("process", "device", "line")}})
+
+
+def _texts(table: pa.Table) -> pa.Table:
+    """Labels as plain text."""
+    kinds = [pa.string() if pa.types.is_dictionary(field.type) else field.type for field in table.schema]
+    return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
 
 
 def _counted(table: pa.Table, keys: list[str]) -> pa.Table:
