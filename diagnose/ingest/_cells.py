@@ -64,7 +64,7 @@ def first_object(lines: list[str]) -> dict[str, Any] | None:
         return None
     try:
         value = json.loads(lines[0])
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
