@@ -38,7 +38,7 @@ class Rule:
     params: dict[str, dict[str, Any]]
     sql: str
     general: bool = False
-    """It names a total; findings of the same symptom that explain most of it stand before it."""
+    """It names a total, or the price of a layout; findings of its symptom that explain much of it stand before it."""
     collect: str = ""
     """What the user should record so that this rule can answer, when it is skipped."""
 

@@ -101,15 +101,15 @@ def _bind(connection: duckdb.DuckDBPyConnection, rule: Rule, tables: Mapping[str
 def ranked(outcomes: Iterable[Outcome]) -> list[Finding]:
     """All findings, dearest first; equal ones by severity, then rule.
 
-    A general finding (a total) stands right behind the dearest specific one that explains at least half of it: the
-    first line a user reads should name the cause.
+    A general finding (a total, the price of a layout) stands right behind the dearest specific one that explains at
+    least a third of it: the first line a user reads should name the cause.
     """
     known = list(outcomes)
     specific = [f for o in known if not o.general for f in o.findings]
 
     def order(general: bool, finding: Finding) -> tuple[object, ...]:
         causes = [f.lost_ns for f in specific if general and f.symptom == finding.symptom]
-        explained = max((ns for ns in causes if 0 < finding.lost_ns <= 2 * ns), default=None)
+        explained = max((ns for ns in causes if 0 < finding.lost_ns <= 3 * ns), default=None)
         dear = finding.lost_ns if explained is None else explained
         return (-dear, explained is not None, -SEVERITIES.index(finding.severity), -finding.lost_bytes, finding.rule)
 

@@ -1,6 +1,7 @@
 /*
 title = "The pipeline idles by its schedule"
 severity = "warning"
+general = true
 needs = ["bubbles"]
 needs_values = ["bubbles.bubble_ratio"]
 summary = "{stages_count} stages and {microbatches_count} micro-batches ({schedule}): {share_ratio} of the step is the schedule's bubble, {evidence}"

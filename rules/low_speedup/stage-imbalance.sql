@@ -1,7 +1,7 @@
 /*
 title = "One pipeline stage takes longer than the others"
 severity = "warning"
-needs = ["bubbles", "stages", "pipeline"]
+needs = ["bubbles", "stages", "pipeline", "what_if"]
 needs_values = ["bubbles.imbalance_ns", "stages.ratio"]
 summary = "stage {stage} computes {compute_ns} for a micro-batch, the others {others_ns} on average ({more_ratio} more): an even split would win {lost_ns} a step ({share_ratio}){hint}"
 why = """
@@ -46,6 +46,17 @@ stage AS (
   WHERE analysed
   GROUP BY stage
 ),
+replayed AS (  -- the whole step replayed: S, M_S and M_W as the published method defines them
+  SELECT
+    ANY_VALUE(step_ns) FILTER (fixed = 'nothing') AS simulated_ns,
+    ANY_VALUE(measured_ns) FILTER (fixed = 'nothing') AS measured_ns,
+    ANY_VALUE(error_ratio) FILTER (fixed = 'nothing') AS error_ratio,
+    ANY_VALUE(step_ns) FILTER (fixed = 'everything') AS ideal_ns,
+    ANY_VALUE(slowdown_ratio) FILTER (fixed = 'everything') AS slowdown_ratio,
+    ARG_MAX(explained_ratio, stage) FILTER (fixed = 'stage') AS m_s_ratio,
+    ANY_VALUE(explained_ratio) FILTER (fixed = 'slowest_workers') AS m_w_ratio
+  FROM what_if
+),
 heaviest AS (
   SELECT *, compute_ns / NULLIF(others_ns, 0) - 1 AS more_ratio FROM stage ORDER BY compute_ns DESC, stage LIMIT 1
 )
@@ -62,6 +73,13 @@ SELECT
   replicas_count,
   steps_count,
   pipeline_ns,
+  slowdown_ratio,
+  m_s_ratio,
+  m_w_ratio,
+  simulated_ns,
+  ideal_ns,
+  measured_ns,
+  error_ratio,
   CASE
     WHEN stage = (SELECT MAX(stage) FROM stage) THEN '; it is the last one, with the output layer and the loss'
     WHEN stage = 0 THEN '; it is the first one, with the embedding'
@@ -70,6 +88,6 @@ SELECT
   END AS hint,
   CASE WHEN replicas_count = 1 THEN 0.8 ELSE 1.0 END AS confidence_ratio,
   (SELECT LIST(DISTINCT p.rank ORDER BY p.rank) FROM pipeline AS p WHERE p.stage = heaviest.stage AND p.rank >= 0) AS ranks
-FROM heaviest CROSS JOIN job
+FROM heaviest CROSS JOIN job CROSS JOIN replayed
 WHERE imbalance_ns > $min_share_ratio * pipeline_ns
   AND more_ratio > $min_more_ratio
