@@ -76,6 +76,8 @@ def read(source: Source, options: Options = Options()) -> Tables:  # noqa: B008 
             tables = chosen.read(source, options)
     except InputError as error:
         tables = unusable(source.label, f"found {error.found}; expected {error.expected}; {error.do}")
+    except RecursionError:  # whichever ingester looked: JSON parsers go as deep as the text does
+        tables = unusable(source.label, "found brackets nested thousands deep; expected a trace or table; leave it out")
     return _left_out(_with_ranks(tables, source), options)
 
 
