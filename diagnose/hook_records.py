@@ -167,6 +167,8 @@ class Records(NamedTuple):
     values: dict[str, NDArray[np.int64]]
     torn_count: int
     """Slots that hold something and fail the check."""
+    cut_bytes: int = 0
+    """Bytes of a last slot that is not whole: the writer was killed while it wrote, or the file was cut."""
 
 
 def decode(head: Header, body: bytes | memoryview) -> Records:
@@ -174,16 +176,16 @@ def decode(head: Header, body: bytes | memoryview) -> Records:
     import numpy as np
 
     count = len(body) // head.slot_bytes
-    words = np.frombuffer(body, "<i8", count * (head.slot_bytes // 8)).reshape(count, -1)
+    words = np.frombuffer(body, "<i8", count * (head.slot_bytes // 8)).reshape(count, head.slot_bytes // 8)
     cut = len(body) - count * head.slot_bytes
     used = words.any(axis=1)
     words = words[used]
     good = (words[:, 0] > 0) & (_adler(words[:, :-1]) == words[:, -1])
-    torn = int(len(words) - good.sum()) + bool(cut)
+    torn = int(len(words) - good.sum())
     words = words[good]
     _, first = np.unique(words[:, 0], return_index=True)
     words = words[first]
-    return Records(words[:, 0], {name: words[:, 1 + i] for i, name in enumerate(head.fields)}, torn)
+    return Records(words[:, 0], {name: words[:, 1 + i] for i, name in enumerate(head.fields)}, torn, cut)
 
 
 def _adler(words: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -61,6 +61,7 @@ def read(source: Source, options: Options) -> Tables:
     return {
         "files": _files(source, writer, found, values),
         "series": series(values, writer["attempt"]),
+        "step_ends": _step_ends(values, writer["attempt"]),
         "quality": quality(rows),
     }
 
@@ -127,6 +128,14 @@ def series(values: dict[str, Ints], attempt: int) -> pa.Table:
     return INGESTED["series"].build(built | {"segment": np.full(len(metric), attempt, np.int32)})
 
 
+def _step_ends(values: dict[str, Ints], attempt: int) -> pa.Table:
+    """When each step ended, on the wall clock: what samples of the host are put to steps by."""
+    known = (values["end_wall_ns"] != UNKNOWN) & (values["step"] > 0)
+    step, count = values["step"][known], int(known.sum())
+    rows = {"step": step, "ts_ns": values["end_wall_ns"][known], "zoned": np.ones(count, bool)}
+    return INGESTED["step_ends"].build(rows | {"segment": np.full(count, attempt, np.int32)})
+
+
 def _comm(values: dict[str, Ints], plain: NDArray[np.bool_]) -> tuple[Ints, Ints]:
     """Steps and what the host waited in them: DDP's figure of the step before, and blocking waits of that step."""
     step, wait, ddp = values["step"], values["wait_time_ns"], values["previous_ddp_comm_time_ns"]
@@ -150,6 +159,8 @@ def _doubts(head: Header, found: Records, values: dict[str, Ints]) -> list[dict[
     notes: list[tuple[str, int, str]] = []
     if found.torn_count:
         notes.append(("torn_record", found.torn_count, "records that fail their checksum; left out"))
+    if found.cut_bytes:
+        notes.append(("truncated", 1, "the last record is cut: the process was killed while it wrote, or the file was cut"))
     missing = int(found.seq[-1] - found.seq[0] + 1 - len(found.seq))
     lost = _most(values["lost_records_count"])
     if missing > 0 or lost > 0:

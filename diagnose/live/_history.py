@@ -76,11 +76,14 @@ class History:
             self._close()
         self.stem.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.segment(self._number)
-        self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        partial = path.with_name(f".{path.name}")  # its name only once it has its header
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        self._handle = os.open(partial, flags, 0o600)
         head = layout.header(self.writer)
         if os.write(self._handle, head) < len(head):
-            path.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
             raise OSError(28, os.strerror(28))
+        partial.rename(path)
         self._size = len(head)
         if self._number >= layout.HISTORY_SEGMENTS:
             self.segment(self._number - layout.HISTORY_SEGMENTS).unlink(missing_ok=True)

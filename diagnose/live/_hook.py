@@ -102,7 +102,7 @@ class Hook:
             return
         self._optimizer_began = _now()
         if self.signals.routers and (self.step + 1) % self.budget.probe_every == 0:
-            for number, (module, name) in enumerate(self.signals.routers):
+            for number, ((_, name), module) in enumerate(list(self.signals.routers.items())):
                 counts = getattr(module(), name, None)
                 if counts is not None:
                     self.routers.observe(self.step + 1, number, counts, key=TOKENS)

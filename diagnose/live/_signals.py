@@ -57,7 +57,8 @@ class Signals:
         self.meters = Meters()
         self.backward_seen = self.paused = False
         self.ddp: weakref.ref[Any] | None = None
-        self.routers: list[tuple[weakref.ref[Any], str]] = []
+        self.routers: dict[tuple[int, str], weakref.ref[Any]] = {}
+        """Modules with counters of their own, by identity and name of the counter, in the order they were built."""
         self._removers: list[Callable[[], None]] = []
         self._wrapped: list[tuple[Any, str, Any, Any]] = []
         self._gc_began = 0
@@ -177,8 +178,8 @@ class Signals:
             self.ddp = weakref.ref(module)
 
     def _buffer_added(self, module: Any, name: str, buffer: Any) -> None:
-        if name in ROUTER_BUFFERS and len(self.routers) < MOST_ROUTERS:
-            self.routers.append((weakref.ref(module), name))
+        if name in ROUTER_BUFFERS and len(self.routers) < MOST_ROUTERS:  # told again when the buffer is replaced
+            self.routers[id(module), name] = weakref.ref(module)
 
 
 def _scaler(inner: Any, stepped: Callable[[Any, Callable[[], Any]], Any]) -> Any:
