@@ -103,7 +103,8 @@ def test_missing_device_side_is_named() -> None:
 
 
 def test_a_healthy_trace_of_one_rank_of_many() -> None:
-    alone = {name: tables()[name] for name in ("clocks", "arrivals", "late_ranks", "link_expectations", "trends")}
+    names = ("clocks", "arrivals", "late_ranks", "compared_ranks", "rank_what_if", "link_expectations", "trends")
+    alone = {name: tables()[name] for name in names}
     alone["clocks"] = tables(clocks=[{"rank": 0, "reason": "alone"}])["clocks"]
     given = healthy() | alone
     outcomes = engine.evaluate(engine.load_rules([RULES]), given)
