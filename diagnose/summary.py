@@ -52,7 +52,8 @@ def inputs(tables: Tables) -> list[dict[str, Any]]:
 
 def quality(tables: Tables) -> list[dict[str, Any]]:
     """Everything repaired, dropped, doubtful or inferred: what ingesters and analyses noted."""
-    return [row for name in ("quality", "doubts") if name in tables for row in tables[name].to_pylist()]
+    noted = [tables[name] for name in ("quality", "doubts", "router_doubts") if name in tables]
+    return [row for table in noted for row in table.to_pylist()]
 
 
 def memory(tables: Tables) -> list[dict[str, Any]]:

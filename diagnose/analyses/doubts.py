@@ -82,6 +82,12 @@ UNION ALL
 SELECT 'incomplete_step', rank, count(*), format('step {{}} is cut by the end of the recording', any_value(step))
 FROM steps WHERE NOT complete GROUP BY rank
 UNION ALL
+SELECT 'cold_call', rank, cold_count,
+       format('{{}} of {{}} {{}} calls come after a pause of at least {{:.3f}} ms and take {{:.3f}} ms, the others '
+              '{{:.3f}} ms (median): warm-up, not the cost of the operation', cold_count, calls_count, op::VARCHAR,
+              coalesce(pause_ns, 0) / 1e6, cold_ns / 1e6, median_ns / 1e6)
+FROM cold_calls
+UNION ALL
 SELECT 'profiler_overhead', rank, n,
        format('in {{:.1f}} % of the recording the host was in the profiler; the device may have worked on', share * 100)
 FROM overhead WHERE share > {VISIBLE_OVERHEAD_RATIO}
@@ -98,6 +104,7 @@ def doubts(  # noqa: PLR0913, PLR0917  (one parameter per table)
     clocks: pa.Table,
     events: pa.Table,
     calls: pa.Table,
+    cold_calls: pa.Table,
 ) -> pa.Table:
     """One row per doubt and rank; `count` is how many events or steps it concerns."""
     with sql.over(
@@ -113,7 +120,8 @@ def doubts(  # noqa: PLR0913, PLR0917  (one parameter per table)
     ) as connection:
         rows = connection.sql(
             f"""SELECT problem, path, rank, count, detail FROM ({_DOUBTS}) AS doubts
-                LEFT JOIN (SELECT rank, min(path) AS path FROM files WHERE status <> 'unusable' GROUP BY rank)
+                LEFT JOIN (SELECT rank, arg_min(path, (kind <> 'kineto', path)) AS path FROM files
+                           WHERE status <> 'unusable' GROUP BY rank)
                 USING (rank) ORDER BY rank, problem"""
         ).fetchall()
     columns = zip(*rows, strict=True) if rows else [()] * 5

@@ -11,7 +11,10 @@ NEEDED = "; needed: "
 _TRACE = "a torch.profiler trace with CUDA activities (activities=[CPU, CUDA]) over a few steps"
 _STEPS = f"{_TRACE}, with profiler.step() called at the end of every training step"
 _MEMORY = "a CUDA memory snapshot (torch.cuda.memory._record_memory_history(), then _dump_snapshot())"
-_ROUTER = "router statistics per layer and expert (the live hook's diagnose.live.moe.observe, or a router log)"
+_ROUTER = (
+    "router statistics per layer and expert (tokens_per_expert, tokens and top-k of every router: "
+    "diagnose.live.moe.observe, or JSON lines of your own)"
+)
 _LOG = "a training log or live hook record over many steps"
 _MEMORY_LOG = "a log of allocated and reserved GPU memory per step, over many steps"
 _SHAPES = "a torch.profiler trace recorded with record_shapes=True on a GPU whose peak is known"
@@ -20,13 +23,17 @@ _GROUPS = "a trace whose distributedInfo lists the process groups (PyTorch 2.4 o
 _TABLES = {
     "arrivals": "traces of all ranks over the same steps",
     "allocations": "a trace recorded with profile_memory=True, or " + _MEMORY,
+    "bubbles": "a pipeline timeline or traces of one rank per stage, or a log that prints stages and batch sizes",
     "calls": "a trace with collective metadata (PyTorch 2.3 or later), an NCCL log or a flight recorder dump",
     "collectives": _TRACE,
     "compared_ranks": "traces of all ranks over the same steps",
-    "bubbles": "a pipeline timeline or traces of one rank per stage, or a log that prints stages and batch sizes",
     "copies": _TRACE,
+    "crossings": _GROUPS,
     "dispatch": _ROUTER,
     "events": _TRACE,
+    "dispatch_bytes": _TRACE,
+    "exchanges": _TRACE,
+    "expert_rounds": _TRACE,
     "experts": _ROUTER,
     "gemms": _SHAPES,
     "groups": _GROUPS,
@@ -54,6 +61,9 @@ _TABLES = {
     "recompute": _STEPS,
     "reductions": _TRACE,
     "router": _ROUTER,
+    "router_load": _ROUTER,
+    "moe_setup": _ROUTER,
+    "expert_balance": _ROUTER,
     "series": _LOG,
     "settings": "the job's environment variables (`env > env.txt` on a worker) or a job.toml",
     "slowdowns": _LOG,

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.errors import InputError
-from diagnose.ingest import Options, Source, quality
+from diagnose.ingest import Options, Source, expert_counts, quality
 from diagnose.pipeline_tables import COMPUTE_PHASES
 from diagnose.schema import INGESTED, Tables
 
@@ -55,6 +55,8 @@ def read(source: Source, options: Options) -> Tables:
         return _sizes(source)
     table = _opened(source, b"".join(source.chunks()))
     missing = [name for name in _NEEDED if name not in table.column_names]
+    if missing and (counts := expert_counts.of_table(source, table)) is not None:
+        return counts
     if missing:
         there = ", ".join(table.column_names[:8])
         raise InputError(

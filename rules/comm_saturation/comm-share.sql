@@ -20,7 +20,7 @@ a larger micro-batch or gradient accumulation without synchronising (DDP no_sync
 which keeps unsharded gradients and costs memory), 16-bit reduction, sharding inside a node only, less tensor
 parallelism. (5) A slow link: run nccl-tests on the same nodes before blaming it."""
 quiet_when = """
-communication runs under compute; no compute was recorded (a communication benchmark); kernels of unknown kind could
+communication runs under compute; waiting for late ranks takes more than the transfer (then it is a remark); no compute was recorded (a communication benchmark); kernels of unknown kind could
 change the verdict. With traces of several ranks the one that waits least is counted."""
 sources = [
   "exposed share of 5.6 % in a public 8 x H100 record run: https://github.com/KellerJordan/modded-nanogpt (2025-10-31_AdamSyncGradientHook)",
@@ -36,6 +36,7 @@ WITH job AS (  -- one row per rank
     ANY_VALUE(scope) AS scope,
     ANY_VALUE(mean_ns) AS step_ns,
     SUM(comm_ns) // COUNT(*) AS exposed_ns,
+    SUM(wait_ns) // COUNT(*) AS own_waiting_ns,
     SUM(unclassified_ns) // COUNT(*) AS unclassified_ns,
     SUM(compute_ns) AS compute_ns
   FROM spans
@@ -56,6 +57,7 @@ verdict AS (
     *,
     (SELECT COUNT(*) FROM job) AS ranks_count,
     (SELECT MAX(step_ns) FROM job) AS longest_ns,
+    (SELECT AVG(own_waiting_ns) FROM job) AS waiting_ns,
     COALESCE((SELECT matched FROM main), FALSE) AS matched,
     EXISTS (FROM doubts WHERE problem = 'comm_kernels_missing') AS missing
   -- Waiting for a late rank is in the kernels of those that wait, so the rank with the least bounds the transfer.
@@ -72,11 +74,16 @@ SELECT
   (SELECT main_ratio FROM main) AS main_ratio,
   ranks_count,
   CASE
+    WHEN matched AND waiting_ns > exposed_ns THEN 'transfer only: waiting for late ranks takes more, so look there first'
     WHEN matched THEN 'transfer only'
     WHEN ranks_count = 1 THEN 'waiting for other ranks is included, as only one rank was seen'
     ELSE 'counted on the rank that waits least; waiting may still be included'
   END AS counted,
-  CASE WHEN exposed_ns > $critical_share_ratio * longest_ns THEN 'critical' ELSE 'warning' END AS severity,
+  CASE
+    WHEN exposed_ns > $critical_share_ratio * longest_ns THEN 'critical'
+    WHEN matched AND waiting_ns > exposed_ns THEN 'info'  -- late ranks are the trouble, not the network
+    ELSE 'warning'
+  END AS severity,
   CASE WHEN matched THEN 1.0 WHEN ranks_count = 1 THEN 0.5 ELSE 0.7 END AS confidence_ratio,
   [rank] AS ranks,
   CASE

@@ -66,6 +66,7 @@ def healthy() -> Tables:
     return tables(
         **rows,
         **memory_rows.healthy(),
+        **moe_rows.healthy(),
         groups=[
             {
                 "group": "dp0",
@@ -86,8 +87,8 @@ def healthy() -> Tables:
         ],
         **across_ranks(),
         **drift_rows.healthy(),
-        pairs=[{"from": a, "to": b, "busbw_bytes_per_s": 48e9} for a, b in (("a", "b"), ("a", "c"), ("b", "c"))],
         **pipeline_rows.healthy(),
+        pairs=[{"from": a, "to": b, "busbw_bytes_per_s": 48e9} for a, b in (("a", "b"), ("a", "c"), ("b", "c"))],
         settings=[{"key": "CUDA_DEVICE_MAX_CONNECTIONS", "value": "1", "source": "env.txt"}],
     )
 

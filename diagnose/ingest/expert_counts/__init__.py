@@ -7,6 +7,7 @@ did; whether counts are before or after dropping is settled later (`router_load`
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -14,12 +15,12 @@ import pyarrow.compute as pc
 
 from diagnose.errors import InputError
 from diagnose.ingest import Options, Source, quality, series
-from diagnose.ingest.expert_counts._documents import kind_of, looks_right, records
-from diagnose.ingest.expert_counts._names import is_about_routing
+from diagnose.ingest.expert_counts._documents import Record, kind_of, looks_right, records
+from diagnose.ingest.expert_counts._names import are_counts, is_about_routing
 from diagnose.ingest.expert_counts._records import Rows
 from diagnose.schema import INGESTED, Tables
 
-__all__ = ["Rows", "read", "refusals", "sniff"]
+__all__ = ["Rows", "of_table", "read", "refusals", "sniff"]
 
 
 def sniff(head: bytes, name: str) -> bool:
@@ -29,15 +30,24 @@ def sniff(head: bytes, name: str) -> bool:
 
 def read(source: Source, options: Options) -> Tables:
     """`router_calls`, `router`, and `series` of numbers beside them. InputError where no record can be read."""
+    return _tables(source, records(source), _series(source))
+
+
+def of_table(source: Source, table: pa.Table) -> Tables | None:
+    """The same of a table (Parquet) that another ingester opened; None where it holds no counts per expert."""
+    if not are_counts(table.column_names):
+        return None
+    return _tables(source, enumerate(table.to_pylist(), 1), None)
+
+
+def _tables(source: Source, found: Iterable[Record], beside: pa.Table | None) -> Tables:
     rows = Rows()
-    for line, record in records(source):
+    for line, record in found:
         rows.add(line, record)
     if not rows.calls:
         reasons = "; ".join(rows.refused) or "no counts per expert"
         raise InputError(source.label, f"router records that cannot be read ({reasons})",
                          "whole numbers of tokens per expert", "log counts, not shares or means")  # fmt: skip
-    found = rows.tables()
-    beside = _series(source)
     lost = rows.unreadable_count + sum(rows.refused.values())
     files = {
         "file": [0], "path": [source.label], "kind": ["router"], "events_count": [len(rows.calls)],
@@ -45,7 +55,7 @@ def read(source: Source, options: Options) -> Tables:
         "detail": [f"{lost:,} records left out" if lost else ""],
     }  # fmt: skip
     return {
-        **found,
+        **rows.tables(),
         **({"series": beside} if beside is not None else {}),
         "files": INGESTED["files"].build(files),
         "quality": quality([{**note, "path": source.label} for note in refusals(rows)]),

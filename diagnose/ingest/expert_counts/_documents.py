@@ -1,6 +1,6 @@
 """Router records as Python values, one at a time, whatever file they come from: (line from 1, {column: value}).
 
-JSON lines, CSV and TSV, Parquet, and numpy archives whose arrays are long (one value per row) or wide (the last axis
+JSON lines, CSV and TSV, and numpy archives whose arrays are long (one value per row) or wide (the last axis
 is the expert, axes in front are steps and layers). A line that is no record is (line, None).
 """
 
@@ -20,14 +20,11 @@ from diagnose.ingest._cells import fields, first_lines, first_object, header_of
 from diagnose.ingest.expert_counts import _names as names
 
 Record = tuple[int, dict[str, Any] | None]
-_PARQUET, _ZIP = b"PAR1", b"PK\3\4"
-_MAX_BYTES = 4 << 30
+_ZIP = b"PK\3\4"
 
 
 def kind_of(head: bytes) -> str:
-    """parquet | npz | jsonl | csv."""
-    if head.startswith(_PARQUET):
-        return "parquet"
+    """npz | jsonl | csv."""
     if head.startswith(_ZIP):
         return "npz"
     return "jsonl" if first_object(first_lines(head)) is not None else "csv"
@@ -37,8 +34,6 @@ def looks_right(head: bytes, name: str) -> bool:
     """Whether the document holds counts per expert; of a binary one, whether its name says so."""
     if head.startswith(_ZIP):
         return b".npy" in head[:512]
-    if head.startswith(_PARQUET):
-        return False  # its columns stand at its end: `ingest.series_parquet` asks this package
     lines = first_lines(head)
     if b"\0" in head or not lines:
         return False
@@ -76,8 +71,6 @@ def records(source: Source) -> Iterator[Record]:
         yield from _json_lines(source)
     elif kind == "csv":
         yield from _delimited(source)
-    elif kind == "parquet":
-        yield from enumerate(_parquet(source), 1)
     else:
         yield from _numpy(source)
 
@@ -111,19 +104,6 @@ def _delimited(source: Source) -> Iterator[Record]:
         cells = fields(line, header.delimiter)
         row = {name: cell.strip() or None for name, cell in zip(header.names, cells, strict=False)}
         yield number, row if len(cells) == len(header.names) else None
-
-
-def _parquet(source: Source) -> list[dict[str, Any]]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        table = parquet.read_table(pa.BufferReader(b"".join(source.chunks())))
-    except (pa.ArrowInvalid, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(source.label, f"Parquet that cannot be read ({reason})", "Parquet", "copy it again") from error
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return rows
 
 
 def _numpy(source: Source) -> Iterator[Record]:

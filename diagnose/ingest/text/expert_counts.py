@@ -22,7 +22,7 @@ _NAME = (
     r"(?:(?:global_|local_|num_)?tokens_per_(?:local_)?expert|(?:routed|kept|assigned|processed)_per_expert"
     r"|exp(?:ert)?s?[_ ]counts?|expert[_ ]load(?:s|_pct)?|expert_pct|load_pct|expert_tokens)"
 )
-MARK = rf"\b{_NAME}\b['\"]?\s*[:=]|^ {(8,)}\d[\d\s,]*(?:\]\)?.*)?$"
+MARK = rf"\b{_NAME}\b['\"]?\s*[:=]|^ {{8,}}\d[\d\s,]*(?:\]\)?.*)?$"
 _STARTS = re.compile(rf"\b({_NAME})\b['\"]?\s*[:=]\s*", re.IGNORECASE)
 _LIST = re.compile(r"(?:tensor|array)?\s*\(?\s*(\[[^\]]*\])(?:[^)\[\]{}]*\))?|(\{[^}]*\})")
 _OPENS = re.compile(r"(?:tensor|array)?\s*\(?\s*\[[\d\s,.eE+-]*$")

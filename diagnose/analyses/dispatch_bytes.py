@@ -1,0 +1,154 @@
+"""Bytes that exchanges with experts carry, against what the model says they should: the byte budget, one row a way.
+
+`assigned_bytes` is tokens x top-k x hidden x element of one rank and exchange; padding, copies and deduplication that
+the settings tell are factors on it, and `expected_bytes` is the product. What is left over (`unexplained_ratio`) has
+another cause: tokens sent to replicas of an expert, wider elements than said, more padding than said, or a wrong fact.
+Bytes are messages, the rank's own share included; `leaving_bytes` is what went to other ranks where split sizes tell.
+Where a number is missing nothing is expected, and `missing` says which. Backward exchanges carry as much as forward
+ones, but their elements may be wider: only forward ones count where phases are known.
+
+Method: mean over calls and ranks (`exchanges`); formulas in `formulas.moe`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diagnose.formulas import moe
+from diagnose.schema import FLOAT, INT64, LABEL, TEXT, table
+
+SCHEMA = table(
+    "way of exchanges with experts (to them, back): measured bytes against expected ones, per exchange and rank",
+    ("way", LABEL, "to | back"),
+    ("calls_count", INT64, "exchanges behind the mean"),
+    ("ranks_count", INT64, "ranks behind it"),
+    ("group_size", INT64, "ranks that exchange; null where unknown"),
+    ("measured_bytes", FLOAT, "message, mean over calls and ranks; null where no size was recorded"),
+    ("leaving_bytes", FLOAT, "of it, what went to other ranks; null where no splits tell"),
+    ("assigned_bytes", FLOAT, "tokens x top-k x hidden x element"),
+    ("tokens_count", INT64, "tokens per rank and exchange"),
+    ("topk", INT64, "experts per token"),
+    ("hidden", INT64, "width of a token"),
+    ("element_bytes", FLOAT, "bytes per element, scales included"),
+    ("recorded_element_bytes", FLOAT, "bytes per element as the calls say"),
+    ("padding_ratio", FLOAT, "rows sent over rows assigned, by the capacity (1: not padded)"),
+    ("kept_ratio", FLOAT, "of the assignments, those that were not dropped before sending"),
+    ("copies_ratio", FLOAT, "ranks that share an expert and each get the token"),
+    ("sent_once_ratio", FLOAT, "saved by sending a token once to a rank with several of its experts (1: not saved)"),
+    ("expected_bytes", FLOAT, "assigned_bytes times all of these"),
+    ("expected_leaving_bytes", FLOAT, "of it, what leaves the rank at an even load"),
+    ("measured_ratio", FLOAT, "measured over assigned"),
+    ("unexplained_ratio", FLOAT, "measured over expected"),
+    ("missing", TEXT, "numbers that would be needed; empty where all are known"),
+)
+_WIDTH = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8, "int8": 1, "uint8": 1}
+_KEYS = {
+    "tokens_count": "tokens per rank (train.micro_batch and model.seq_len)",
+    "topk": "model.topk", "hidden": "model.hidden",
+    "element_bytes": "the element type (train.dispatch_dtype, train.combine_dtype)", "experts_count": "model.experts",
+    "capacity_factor": "model.capacity_factor",
+}  # fmt: skip
+
+
+def dispatch_bytes(
+    exchanges: pa.Table,
+    moe_setup: pa.Table,
+    all_to_all_loads: pa.Table | None = None,
+    router_calls: pa.Table | None = None,
+    router_load: pa.Table | None = None,
+) -> pa.Table:
+    """At most two rows: exchanges to the experts, and back."""
+    setup = moe_setup.to_pylist()[0] if moe_setup.num_rows else {}
+    if router_calls is not None and router_calls.num_rows and not router_calls["tokens_entered_count"].null_count:
+        setup["tokens_count"] = round(pc.mean(router_calls["tokens_entered_count"]).as_py())
+    kept = _kept(router_load)
+    rows = [row for way in ("to", "back") if (row := _row(way, exchanges, all_to_all_loads, setup, kept))]
+    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+
+
+def _kept(load: pa.Table | None) -> float | None:
+    """Share of assignments that experts worked on; None where drops are unknown."""
+    if load is None or not load.num_rows:
+        return None
+    if pc.all(load["dropless"].fill_null(False)).as_py():
+        return 1.0
+    assigned, dropped = load["assigned_count"], load["dropped_count"]
+    if assigned.null_count or dropped.null_count or not pc.sum(assigned).as_py():
+        return None
+    return 1 - float(pc.sum(dropped).as_py()) / float(pc.sum(assigned).as_py())
+
+
+def _row(
+    way: str, exchanges: pa.Table, loads: pa.Table | None, setup: dict[str, Any], kept: float | None
+) -> dict[str, Any] | None:
+    mine = exchanges.filter(pc.equal(exchanges["way"].cast(pa.string()), way))
+    forward = mine.filter(pc.equal(mine["phase"].cast(pa.string()), "forward"))
+    mine = forward if forward.num_rows else mine
+    if not mine.num_rows:
+        return None
+    carried = mine["sent_bytes"] if way == "to" else mine["received_bytes"]
+    if carried.null_count == len(carried):
+        carried = mine["sent_bytes"]
+    sizes = set(mine["group_size"].drop_null().to_pylist())
+    widths = {_width(d) for d in pc.unique(mine["dtype"].cast(pa.string())).to_pylist()}
+    row: dict[str, Any] = {
+        "way": way, "calls_count": mine.num_rows, "ranks_count": len(pc.unique(mine["rank"])),
+        "group_size": sizes.pop() if len(sizes) == 1 else None,
+        "measured_bytes": pc.mean(carried).as_py(),
+        "recorded_element_bytes": widths.pop() if len(widths) == 1 else None,
+        "leaving_bytes": _leaving(mine, loads),
+    }  # fmt: skip
+    return row | _expected(way, row, setup, kept)
+
+
+def _width(dtype: str | None) -> float | None:
+    return 1.0 if (dtype or "").startswith("float8") else _WIDTH.get(dtype or "")
+
+
+def _leaving(mine: pa.Table, loads: pa.Table | None) -> float | None:
+    if loads is None:
+        return None
+    told = loads.filter(pc.is_in(loads["event_id"], mine["event_id"].combine_chunks()))
+    away = pc.subtract(told["sent_bytes"], told["own_bytes"]).drop_null()
+    return pc.mean(away).as_py() if len(away) == mine.num_rows else None
+
+
+def _expected(way: str, row: dict[str, Any], setup: dict[str, Any], kept: float | None) -> dict[str, Any]:
+    given = setup.get("dispatch_element_bytes" if way == "to" else "combine_element_bytes")
+    facts = {
+        "tokens_count": setup.get("tokens_count"), "topk": setup.get("topk"), "hidden": setup.get("hidden"),
+        "element_bytes": given or row["recorded_element_bytes"],
+    }  # fmt: skip
+    needed = [_KEYS[name] for name, value in facts.items() if value is None]
+    padded, experts, factor = (setup.get(k) for k in ("padded", "experts_count", "capacity_factor"))
+    if padded:
+        needed += [_KEYS[n] for n in ("experts_count", "capacity_factor") if setup.get(n) is None]
+    found: dict[str, Any] = {**facts, "missing": ", ".join(needed)}
+    if needed:
+        return found
+    tokens, topk, hidden, element = facts.values()
+    padding = moe.padding_ratio(tokens, topk, experts, factor) if padded and factor and experts else 1.0
+    copies = _copies(row["group_size"], setup)
+    once = 1.0
+    if experts and row["group_size"] and setup.get("dispatcher") == "deepep":
+        once = moe.ranks_per_token(topk, experts, row["group_size"]) / topk
+    kept_ratio = 1.0 if padded or setup.get("dropless") else kept
+    sent = padding * copies * once * (1.0 if kept_ratio is None else kept_ratio)
+    one = moe.exchange(tokens, topk, hidden, element, row["group_size"] or 1, sent)
+    measured = row["measured_bytes"]
+    return found | {
+        "assigned_bytes": one.assigned_bytes, "padding_ratio": padding, "copies_ratio": copies,
+        "sent_once_ratio": once, "kept_ratio": kept_ratio, "expected_bytes": one.message_bytes,
+        "expected_leaving_bytes": one.leaving_bytes if row["group_size"] else None,
+        "measured_ratio": measured / one.assigned_bytes if measured is not None else None,
+        "unexplained_ratio": measured / one.message_bytes if measured is not None else None,
+    }  # fmt: skip
+
+
+def _copies(group_size: int | None, setup: dict[str, Any]) -> float:
+    """Ranks of an expert that each get the token in the exchange itself: where it spans them all."""
+    ep, etp = setup.get("ep_size"), setup.get("etp_size") or 1
+    return float(etp) if group_size and ep and etp > 1 and group_size == ep * etp else 1.0
