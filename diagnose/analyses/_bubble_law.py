@@ -26,7 +26,7 @@ def law_row(settings: pa.Table, files: pa.Table | None, trends: pa.Table | None)
     row: dict[str, Any] = {"measured": False, "analysed": True, "dur_ns": _logged_step_ns(trends)}
     if stages == 1:
         return {**row, "stages_count": 1, "schedule": "unknown", "law_ratio": 0.0, "bubble_ratio": 0.0}
-    microbatches = number.get("pipeline.microbatches") or _microbatches(number)
+    microbatches = stages and (number.get("pipeline.microbatches") or _microbatches(number))
     if not stages or not microbatches:
         return None
     chunks = _chunks(number, stages)
