@@ -49,6 +49,8 @@ class Lines(NamedTuple):
 
     def holding(self, literal: str) -> Lines:
         """The lines in which the text is found."""
+        if not self.count(literal.encode()):
+            return Lines(self.number[:0], self.text.slice(0, 0))
         return self.take(pc.match_substring(self.text, literal).to_numpy(zero_copy_only=False))
 
     def count(self, literal: bytes) -> int:
