@@ -107,6 +107,7 @@ def test_f04_the_combine_waits_for_the_busy_expert_rank(variant: Variant, tmp_pa
     assert {row["combine_ns"] - row["combine_wait_ns"] for row in rounds.values()} == {variant.ns(400)}
     found = ask.finding(diagnosis, "expert-imbalance")
     assert found.ranks == (hot,) and found.lost_ns == variant.ns(1500)
+    assert ask.found(diagnosis) == ["expert-imbalance"], "the rank is late because of its experts"
     assert ask.symptom(diagnosis, "comm_saturation").status != "found", "the network is fine"
     assert "exposed-dispatch" not in ask.found(diagnosis)
 

@@ -1,7 +1,7 @@
 /*
 title = "One rank comes last, and the others wait for it"
 severity = "warning"
-needs = ["compared_ranks"]
+needs = ["compared_ranks", "expert_balance"]
 needs_values = ["compared_ranks.judged_count"]
 summary = "rank {rank} {how}: the others wait {waits_ns} {scope} ({share_ratio}) for it alone{job_gain}{because}{missing}"
 why = """
@@ -64,3 +64,8 @@ SELECT
 FROM suspect
 WHERE LEAST(waits_ns, per_step_ns) > $min_share_ratio * step_ns
   AND blamed_ratio > $min_blamed_ratio
+  AND NOT EXISTS (  -- it is late because its experts get more tokens: expert-imbalance says so
+    FROM expert_balance AS e
+    WHERE e.source = 'trace' AND e.busiest_rank = suspect.rank AND e.ep_imbalance_ratio > 1.1
+      AND 2 * (e.busiest_expert_ns - e.expert_ns) >= suspect.per_step_ns
+  )

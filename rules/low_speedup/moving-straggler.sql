@@ -1,7 +1,7 @@
 /*
 title = "Another rank is late every time"
 severity = "warning"
-needs = ["late_ranks", "arrivals", "spans", "clocks", "rank_what_if"]
+needs = ["late_ranks", "arrivals", "spans", "clocks", "rank_what_if", "expert_balance"]
 needs_values = ["clocks.offset_ns", "late_ranks.judged_count"]
 summary = "{waits_ns} {scope} ({share_ratio}) goes to waiting for whichever rank is last: {ranks_count} ranks take turns, rank {rank} has the largest share of it ({blamed_ratio}){job_gain}{because}"
 why = """
@@ -78,3 +78,6 @@ FROM blame, waits, gain
 WHERE LEAST(per_step_ns, COALESCE(gain_ns, per_step_ns)) > $min_share_ratio * step_ns
   AND blamed_ratio <= $min_blamed_ratio
   AND judged_count > $min_judged_count
+  AND NOT EXISTS (  -- another rank's experts get more tokens each time: expert-imbalance says so
+    FROM expert_balance AS e WHERE e.source = 'trace' AND e.ep_imbalance_ratio > 1.1 AND 2 * e.gain_ns >= per_step_ns
+  )
