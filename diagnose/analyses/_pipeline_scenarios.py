@@ -41,7 +41,8 @@ Row = dict[str, Any]
 
 
 class Scenario(NamedTuple):
-    """A row to be and the durations it replays: with its object fixed, and with all but its object ideal."""
+    """A row to be and the durations it replays: with its object fixed, and with all but its object ideal. Neither: its
+    object is as it should be, and nothing is gained."""
 
     row: Row
     fixed: Times | None
@@ -84,9 +85,11 @@ def rows_of(graph: Graph, work: Work, measured_ns: float) -> list[Row]:
     row |= {"error_ratio": abs(simulated / measured_ns - 1), "steps_count": len(work.steps), "gain_ns": 0}
     rows = [row, _row({"fixed": "everything"}, simulated, best, best, simulated)]
     said: list[tuple[Row, str]] = []
+    usual: list[Row] = []
 
     def durations() -> Iterator[Times]:
         for scenario in chain(_plain(graph, ideal, work), _balanced(graph, work)):
+            usual.extend([{**scenario.row, "gain_ns": 0}] if scenario.fixed is scenario.alone is None else [])
             for kind, times in (("fixed", scenario.fixed), ("alone", scenario.alone)):
                 if times is not None:
                     said.append((scenario.row, kind))
@@ -98,6 +101,7 @@ def rows_of(graph: Graph, work: Work, measured_ns: float) -> list[Row]:
         found.setdefault(id(one), {})[kind] = time
     for one in {id(one): one for one, _ in said}.values():
         rows.append(_row(one, simulated, best, found[id(one)].get("fixed"), found[id(one)].get("alone")))
+    rows += usual
     return rows + _workers(graph, ideal, work, rows, simulated, best)
 
 
@@ -198,10 +202,10 @@ def _links(graph: Graph, work: Work) -> Iterator[Scenario]:
     for k, value in typical.items():
         usual = float(np.median([v for other, v in typical.items() if other != k]))
         mine = moving & (key == k)
-        if value > SLOW_LINK_RATIO * usual:
-            row = {"fixed": "link", **_who(graph, work, mine), "stage": k // lanes}
-            row |= {"usual_ns": round(usual), "own_ns": round(float(value))}
-            yield Scenario(row, np.where(mine, np.minimum(graph.duration, usual), graph.duration), None)
+        row = {"fixed": "link", **_who(graph, work, mine), "stage": k // lanes}
+        row |= {"usual_ns": round(usual), "own_ns": round(float(value))}
+        slow = value > SLOW_LINK_RATIO * usual
+        yield Scenario(row, np.where(mine, np.minimum(graph.duration, usual), graph.duration) if slow else None, None)
 
 
 def _workers(graph: Graph, ideal: Times, work: Work, rows: list[Row], simulated: float, best: float) -> list[Row]:

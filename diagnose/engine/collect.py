@@ -23,6 +23,7 @@ _GROUPS = "a trace whose distributedInfo lists the process groups (PyTorch 2.4 o
 _TABLES = {
     "arrivals": "traces of all ranks over the same steps",
     "allocations": "a trace recorded with profile_memory=True, or " + _MEMORY,
+    "boundaries": "traces of all ranks over the same steps, or a pipeline timeline",
     "bubbles": "a pipeline timeline or traces of one rank per stage, or a log that prints stages and batch sizes",
     "calls": "a trace with collective metadata (PyTorch 2.3 or later), an NCCL log or a flight recorder dump",
     "collectives": _TRACE,
@@ -100,7 +101,7 @@ _COLUMNS = {
 OF_MEMORY = ("lifetimes", "memory", "memory_moments", "memory_parts", "memory_growth", "holes", "oom_messages")
 """Tables that a recording of time does not fill: there, none of a kind does mean that it was not recorded."""
 
-OF_SEVERAL_RANKS = ("compared_ranks",)
+OF_SEVERAL_RANKS = ("boundaries", "compared_ranks")
 """Tables that a recording of one rank, or on clocks that cannot be compared, leaves empty."""
 
 _SYMPTOMS = {

@@ -96,12 +96,14 @@ def healthy() -> Tables:
 def across_ranks() -> dict[str, list[dict[str, Any]]]:
     """Ranks that come last in turn by a little, and links that give what they should."""
     late = {"calls_count": 16, "judged_count": 16, "last_count": 8, "blamed_ns": MS // 2, "lost_ns": MS // 4}
+    beside = {"equals_count": 2, "step_ns": 100 * MS, "more_ns": 0, "busbw_bytes_per_s": 300e9}
     compared = {"step_ns": 100 * MS, "waits_ns": MS // 4, "judged_count": 16, "last_count": 8, "blamed_ratio": 0.5}
     bandwidth = {"busbw_bytes_per_s": 300e9, "expected_busbw_bytes_per_s": 370e9, "of_expected_ratio": 0.81}
     expected = {"dim": "tp", "op": "all_reduce", "size_bytes": 32 * MIB, "ranks_count": 8, "node_count": 1}
     return {
         "clocks": [{"rank": r, "reference": 0, "offset_ns": 0, "error_ns": 5_000} for r in (0, 1)],
         "late_ranks": [{"rank": r, "blamed_ratio": 0.5, "incomplete_count": 0, **late} for r in (0, 1)],
+        "boundaries": [{"evidence": "calls", "group": f"tp{n}", "slowdown_ratio": 1.0, **beside} for n in range(3)],
         "compared_ranks": [{"evidence": "calls", "rank": r, "ranks": [r], **compared} for r in (0, 1)],
         "arrivals": [
             {"step": 1, "dim": "tp", "group": "tp0", "last_rank": r, "inherited": False, "exposed_late_ns": MS // 4}
