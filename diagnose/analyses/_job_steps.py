@@ -3,7 +3,7 @@
 Ranks of one job step together, so the median over ranks is the job. Where batch or sequence length change (a ramp),
 only steps that did the work of the last ones are compared; where a rate of samples or tokens is logged too, the time
 per unit of work is. A rate alone tells by how much a job slowed, but not in seconds, unless the batch is known
-(`timed`).
+(`timed`). Where neither is logged, the time between two logged steps is, shared over the steps between them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from diagnose.analyses._steady import Steady, steady
 
 RATES = ("tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s")
 WORK = ("global_batch_count", "seq_len_count")
-NEEDED = ("step_time_ns", "steps_per_s", *RATES, *WORK)
+NEEDED = ("step_time_ns", "steps_per_s", "elapsed_time_ns", *RATES, *WORK)
 CHANGED_RATIO = 0.02
 
 
@@ -63,7 +63,19 @@ def _chosen(found: dict[str, Grid]) -> tuple[Grid, Floats, bool] | None:
     for name in RATES:
         if grid := found.get(name):
             return grid, _inverse(grid.over_ranks()), False
+    if grid := found.get("elapsed_time_ns"):
+        return grid, _between(grid), True
     return None
+
+
+def _between(grid: Grid) -> Floats:
+    """Time per step from the time since the start; unknown for the first of every segment, and where it goes back."""
+    elapsed, value = grid.over_ranks(), np.full(len(grid.step), np.nan)
+    if len(elapsed) > 1:
+        time, steps = np.diff(elapsed), np.diff(grid.step)
+        same = (np.diff(grid.segment) == 0) & (steps > 0) & (time > 0)
+        value[1:][same] = time[same] / steps[same]
+    return value
 
 
 def _inverse(rate: Floats) -> Floats:

@@ -61,7 +61,7 @@ def shape(value: Floats) -> Shape:
     if count < LEAST_STEPS:
         return flat
     at, middle = stretches(value)
-    least = max(abs(level), 1e-300) * 1e-9
+    least = max(float(np.abs(middle).max()), 1e-140) * 1e-9
     total = float(np.sum((middle - middle.mean()) ** 2))
     if total <= len(middle) * least**2:
         return flat

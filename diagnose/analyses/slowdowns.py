@@ -6,15 +6,18 @@ where one rank's own work (everything but communication) grew and the others' di
 collectives of the others are waiting. Communication that grew on all ranks while no rank's own work did is explained
 by growing imbalance of experts, by a fall of bus bandwidth, or not at all. What the evidence cannot tell apart is
 `unknown`, with what to collect; a sign that merely moved too (a temperature, a loss) is no cause.
+Where no part of the step is logged, clocks alone can name the cause (`_clock_signs`): of few GPUs, or with a reason why
+they were throttled, since GPUs that wait for something else may lower their clocks as well.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from diagnose.analyses._clock_signs import CLOCK_FALL_RATIO, Level, Levels, idles_more, of_devices, why_throttled
 from diagnose.schema import FLOAT, INT64, LABEL, RANKS, TEXT, table
 
 SCHEMA = table(
@@ -35,6 +38,8 @@ SCHEMA = table(
     ("sign", LABEL, "metric that names the cause"),
     ("sign_early", FLOAT, "its level before"),
     ("sign_late", FLOAT, "its level behind"),
+    ("devices", TEXT, "GPUs in words, where their ranks are unknown"),
+    ("note", TEXT, "what else the sign's source says: why clocks were throttled"),
     ("confidence_ratio", FLOAT, "of the change, less where signs are missing"),
     ("collect", TEXT, "what would settle an unknown cause"),
 )  # fmt: skip
@@ -43,29 +48,11 @@ OWN = ("compute", "input", "host_gap", "gc", "alloc", "checkpoint")
 EXPLAINS_RATIO = 0.5
 OTHERS_RATIO = 0.25
 """Where the typical rank's own work grew by more than this share, it is not one rank's doing."""
-CLOCK_FALL_RATIO = 0.02
 SIGN_RATIO = 0.05
 ENTROPY_FALL_RATIO = 0.15
 CHANGED = ("drift", "step", "bump")
 SLOWER_RATIO = 0.005
 """Below half a percent a change is not looked into."""
-
-
-class _Level(NamedTuple):
-    early: float
-    late: float
-    slope: float | None
-
-    @property
-    def grown(self) -> float:
-        return self.late - self.early
-
-    @property
-    def ratio(self) -> float:
-        return self.late / self.early - 1 if self.early else 0.0
-
-
-Levels = dict[str, dict[int | None, _Level]]
 
 
 def slowdowns(trends: pa.Table) -> pa.Table:
@@ -77,14 +64,26 @@ def slowdowns(trends: pa.Table) -> pa.Table:
     levels: Levels = {}
     for row in rows:
         if row["early"] is not None and row["late"] is not None:
-            levels.setdefault(row["metric"], {})[row["rank"]] = _Level(row["early"], row["late"], row["slope"])
-    found = _causes(levels, job["late"] - job["early"]) if job["timed"] else [_unknown(levels)]
-    described = [_row(cause, job) for cause in found]
+            levels.setdefault(row["metric"], {})[row["rank"]] = Level(row["early"], row["late"], row["slope"])
+    names = {row["rank"]: row["device"] for row in rows if row["device"] is not None}
+    found = _causes(levels, job["late"] - job["early"]) if job["timed"] else []
+    found = found or _of_clocks(levels, job["change_ratio"]) or [_unknown(levels)]
+    described = [_row(_named(cause, names), job) for cause in found]
     return SCHEMA.build({name: [row.get(name) for row in described] for name in SCHEMA.arrow.names})
+
+
+def _named(cause: dict[str, Any], names: dict[int | None, str]) -> dict[str, Any]:
+    """The cause with GPUs of unknown rank called by their names instead."""
+    ranks = cause.get("ranks")
+    if ranks is None or all(rank >= 0 for rank in ranks):
+        return cause
+    return cause | {"ranks": None, "devices": ", ".join(names.get(rank, "a GPU") for rank in ranks)}
 
 
 def _row(cause: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
     timed = job["timed"]
+    if timed and cause.get("part_grown_ns") is None and cause["cause"] == "clocks":
+        cause = cause | {"part_grown_ns": round(cause["explained_ratio"] * (job["late"] - job["early"]))}
     lost = max(0.0, (job["mean"] or 0) - job["early"])
     row = {
         "shape": job["shape"],
@@ -114,7 +113,7 @@ def _causes(levels: Levels, grown: float) -> list[dict[str, Any]]:
             found.append(_of_part(levels, part, None, level, grown))
     if not found:
         found += _of_communication(levels, grown)
-    return found or [_unknown(levels)]
+    return found
 
 
 def _own_growth(levels: Levels) -> dict[int | None, float]:
@@ -141,12 +140,16 @@ def _of_ranks(levels: Levels, slow: list[int], own: dict[int | None, float], gro
         return [_of_part(levels, part, sorted(slow), parts[part], grown), rank]
     clock = _sign(levels, "sm_clock_mhz", worst)
     if clock is not None and clock.ratio <= -CLOCK_FALL_RATIO:
-        return [base | _signed("clocks", "sm_clock_mhz", clock), rank]
+        return [base | _signed("clocks", "sm_clock_mhz", clock) | {"note": why_throttled(levels, worst)}, rank]
+    sampled = of_devices(levels)  # whose GPU it is, is unknown
+    if clock is None and sampled is not None and sampled.few:
+        named = _signed("clocks", "sm_clock_mhz", sampled.level) | {"ranks": sampled.devices, "note": sampled.note}
+        return [base | named | {"sure": 0.8}, rank]
     seen = f"GPU clocks, temperature and throttle reasons of rank {worst} (nvidia-smi or DCGM)"
     return [rank | {"collect": None if clock is not None else seen, "sure": 1.0 if clock is not None else 0.8}]
 
 
-def _of_part(levels: Levels, part: str, ranks: list[int] | None, level: _Level, grown: float) -> dict[str, Any]:
+def _of_part(levels: Levels, part: str, ranks: list[int] | None, level: Level, grown: float) -> dict[str, Any]:
     base: dict[str, Any] = {
         "ranks": ranks, "part": part, "part_grown_ns": round(level.grown), "slope_ns": _whole(level.slope),
         "explained_ratio": min(1.0, level.grown / grown),
@@ -161,8 +164,8 @@ def _of_part(levels: Levels, part: str, ranks: list[int] | None, level: _Level, 
         )
     if part == "compute":
         clock = _sign(levels, "sm_clock_mhz", None)
-        if clock is not None and clock.ratio <= -CLOCK_FALL_RATIO:
-            return base | _signed("clocks", "sm_clock_mhz", clock)
+        if clock is not None and clock.ratio <= -CLOCK_FALL_RATIO and not idles_more(levels, None):
+            return base | _signed("clocks", "sm_clock_mhz", clock) | {"note": why_throttled(levels, None)}
         missing = "" if clock is not None else "GPU clocks, temperature and throttle reasons over the run, and "
         text = f"{missing}traces of one rank before and behind the change (diagnose compare)"
         return base | {"cause": "unknown", "collect": text}
@@ -190,16 +193,28 @@ def _of_communication(levels: Levels, grown: float) -> list[dict[str, Any]]:
     return []
 
 
+def _of_clocks(levels: Levels, grown_ratio: float) -> list[dict[str, Any]]:
+    """No part of the step is logged: can clocks that fell account for half of what it grew?"""
+    sampled = of_devices(levels)
+    if sampled is None or not (sampled.few or sampled.note):
+        return []
+    explained = min(1.0, (1 / (1 + sampled.level.ratio) - 1) / grown_ratio)
+    if explained < EXPLAINS_RATIO:
+        return []
+    base = {"ranks": sampled.devices, "part": None, "explained_ratio": explained, "note": sampled.note}
+    return [base | _signed("clocks", "sm_clock_mhz", sampled.level) | {"sure": 0.9 if sampled.note else 0.7}]
+
+
 def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def _sign(levels: Levels, metric: str, rank: int | None) -> _Level | None:
+def _sign(levels: Levels, metric: str, rank: int | None) -> Level | None:
     own = levels.get(metric, {})
     return own.get(rank) or (own.get(None) if len(own) == 1 else None)
 
 
-def _signed(cause: str, metric: str, level: _Level) -> dict[str, Any]:
+def _signed(cause: str, metric: str, level: Level) -> dict[str, Any]:
     return {"cause": cause, "sign": metric, "sign_early": level.early, "sign_late": level.late}
 
 

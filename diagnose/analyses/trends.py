@@ -21,7 +21,8 @@ from diagnose.schema import BOOL, FLOAT, INT32, INT64, LABEL, table
 
 SCHEMA = table(
     "metric of the job, or of one rank, over the steps of the run",
-    ("rank", INT32, "global rank; null for the job (median over ranks)"),
+    ("rank", INT32, "global rank; null for the job (median over ranks); below -1000: a GPU whose rank is unknown"),
+    ("device", LABEL, "the GPU in words, where its samples were put to the steps"),
     ("metric", LABEL, "name as in docs/tables.md, unit as suffix; `step` is the job's step time at constant work"),
     ("shape", LABEL, "level | drift | step | bump (it ended) | short (too few steps); null for single ranks"),
     ("first_step", INT64, "first step compared"),
@@ -51,13 +52,19 @@ PARTS = (
 SIGNS = (
     "step_time_ns", "sm_clock_mhz", "gpu_temperature_c", "gpu_power_w", "expert_imbalance_ratio", "router_entropy",
     "busbw_gb_per_s", "alloc_retries_count", "memory_allocated_bytes", "memory_reserved_bytes", "host_memory_bytes",
+    "throttle_thermal_ratio", "throttle_power_ratio", "throttle_hardware_ratio", "throttle_idle_ratio",
 )  # fmt: skip
 
 
-def trends(series: pa.Table) -> pa.Table:
-    """The job's step first, then every part and sign: for the job and, of several ranks, for each."""
+def trends(series: pa.Table, device_series: pa.Table | None = None) -> pa.Table:
+    """The job's step first, then every part and sign: for the job and, of several ranks, for each.
+
+    Signs that the job itself does not log are taken from samples of its GPUs.
+    """
     found = grids(series, (*NEEDED, *PARTS, *SIGNS))
     job = job_steps(found)
+    sampled = {} if device_series is None else grids(device_series, SIGNS)
+    found = sampled | found
     if job is None or not len(job.column):
         return SCHEMA.empty()
     kept = np.flatnonzero(job.steady.kept)
@@ -67,6 +74,11 @@ def trends(series: pa.Table) -> pa.Table:
     for name in (*PARTS, *SIGNS):
         if name in found:
             rows += _rows(found[name], job, kept, early, late)
+    if device_series is not None:
+        devices = device_series.group_by(["rank", "device"]).aggregate([]).to_pylist()
+        named = {row["rank"]: row["device"] for row in devices}
+        named[None] = devices[0]["device"] if len(devices) == 1 else None
+        rows = [row | {"device": named.get(row.get("rank")) if row["metric"] in sampled else None} for row in rows]
     return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
 
 

@@ -34,6 +34,7 @@ TIMES = {
     "alloc_time_ns":
     r"(?:cuda_?)?(?:alloc(?:ator|ation)?|cudamalloc|malloc)(?:_stall|_retry)?(?:_time|_dur|_duration)?",
     "checkpoint_time_ns": r"(?:save_)?(?:checkpoint|ckpt)(?:_save)?(?:_time|_dur|_duration)?",
+    "elapsed_time_ns": r"elapsed(?:_time)?|time_since_start|wall_time_since_start",
     "dispatch_time_ns": r"(?:moe_)?(?:dispatch|all_?to_?all|a2a)(?:_time|_dur|_duration)?",
 }  # fmt: skip
 SIZES = {
@@ -62,6 +63,8 @@ _PLAIN = {
     "gpu_power_w": r"gpu_power(?:_w)?|power_draw(?:_w)?|power_per_gpu.*|dcgm_fi_dev_power_usage",
     "throttle_reasons_count": r"clocks_(?:throttle|event)_reasons?_active|throttle(?:_reasons?)?(?:_active)?"
     r"|dcgm_fi_dev_clocks?_(?:throttle|event)_reasons",
+    "throttle_thermal_ratio": r"throttle_thermal_ratio", "throttle_power_ratio": r"throttle_power_ratio",
+    "throttle_hardware_ratio": r"throttle_hardware_ratio", "throttle_idle_ratio": r"throttle_idle_ratio",
     "alloc_retries_count": r"(?:memory_)?(?:num_)?alloc_retries", "ooms_count": r"(?:memory_)?num_ooms",
     "expert_imbalance_ratio": r"(?:moe_)?(?:expert_|load_|ep_|token_)?imbalance(?:_ratio)?"
     r"|(?:moe_)?max_over_mean(?:_load)?|load_max_mean",

@@ -1,9 +1,11 @@
 """Generic tables of numbers per step (JSON lines, CSV, TSV) as `series`: one row per step and metric.
 
 The step column is recognised by its name, a rank column too; every other column that holds numbers is a metric under
-the name it has in the file (nested JSON keys are joined by dots). A recorded NaN stays NaN: a loss that became NaN is
-a fact. A missing value gives no row. Text and list columns are left out and said, but a text that says out of memory
-is a row of `oom_messages`. Units are not guessed.
+the name it has in the file (nested JSON keys are joined by dots). A column of wall-clock times becomes `step_ends`, and
+time since the first of them, which stands for the step time where nothing better is logged. Weights & Biases' own
+columns are known: `_step` counts its log calls and is the step only where no training step is logged beside it.
+A recorded NaN stays NaN: a loss that became NaN is a fact. A missing value gives no row. Text and list columns are left
+out and said, but a text that says out of memory is a row of `oom_messages`. Units are not guessed.
 Method: whole columns, block by block, so memory is bounded by the result.
 """
 
@@ -30,14 +32,27 @@ from diagnose.ingest._cells import (
     json_blocks,
     numbers,
 )
+from diagnose.ingest._moments import epochs, moments
 from diagnose.schema import INGESTED, Tables
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 STEP_NAMES = (
     "step", "global_step", "iteration", "iter", "train_step", "training_step", "trainer_step", "train_iter", "step_num",
-    "steps",
+    "steps", "trainer_global_step", "train_global_step", "_step",
 )  # fmt: skip
+TIME_NAMES = (
+    "_timestamp",
+    "timestamp",
+    "wall_time",
+    "walltime",
+    "end_wall_ns",
+    "ts_ns",
+    "datetime",
+    "time",
+    "ts",
+    "date",
+)
 RANK_NAMES = ("rank", "global_rank")
 
 _FAILURE = r"(?:^|[^A-Za-z])OOM(?:[^A-Za-z]|$)|[Oo]ut of memory|OutOfMemory"
@@ -85,6 +100,8 @@ class _Series:
         self.not_numbers: dict[str, int] = {}
         self.failures: list[dict[str, Any]] = []
         self.names: dict[str, None] = {}
+        self.ends: list[pa.Table] = []
+        self.first_ns: int | None = None
 
     def add(self, block: Block) -> None:
         """Values of one block."""
@@ -97,19 +114,44 @@ class _Series:
             return
         rank, ranked = _whole(block.columns.get(rank_name or ""), len(block.line))
         ranks, steps = pa.array(rank.astype(np.int32), mask=~ranked), pa.array(step)
+        clock = self._clock(block, ranks, steps, stepped)
         for name, column in block.columns.items():
-            if name in (step_name, rank_name):
+            if name in (step_name, rank_name, clock, "_step"):
                 continue
             value, there, words = numbers(column)
             if words.any():
                 self.not_numbers[name] = self.not_numbers.get(name, 0) + int(words.sum())
                 self._failures(block.line[words & stepped], column.filter(pa.array(words & stepped)), ranks, block)
             there &= stepped
+            metric, value = ("elapsed_time_ns", value * 1e9) if name == "_runtime" else (name, value)
             if there.all():
-                self.parts.append(_Part(name, ranks, steps, pa.array(value)))
+                self.parts.append(_Part(metric, ranks, steps, pa.array(value)))
             elif there.any():
                 kept = pa.array(there)
-                self.parts.append(_Part(name, ranks.filter(kept), steps.filter(kept), pa.array(value[there])))
+                self.parts.append(_Part(metric, ranks.filter(kept), steps.filter(kept), pa.array(value[there])))
+
+    def _clock(self, block: Block, ranks: pa.Array, steps: pa.Array, stepped: Flags) -> str | None:
+        """Name of the column of wall-clock times, whose rows become `step_ends`; None where there is none."""
+        name = _column(list(block.columns), TIME_NAMES)
+        if name is None:
+            return None
+        value, there, _ = numbers(block.columns[name])
+        when = epochs(np.where(there, value, np.nan)) if there.any() else moments(block.columns[name])
+        if when is None or not (kept := when.known & stepped).any():
+            return None
+        mask = pa.array(kept)
+        ends = {
+            "rank": ranks.filter(mask),
+            "step": steps.filter(mask),
+            "ts_ns": when.ts_ns[kept],
+            "zoned": when.zoned[kept],
+        }
+        self.ends.append(INGESTED["step_ends"].build(ends))
+        if "_runtime" not in self.names:
+            first = self.first_ns = int(when.ts_ns[kept][0]) if self.first_ns is None else self.first_ns
+            elapsed = pa.array((when.ts_ns[kept] - first).astype(np.float64))
+            self.parts.append(_Part("elapsed_time_ns", ends["rank"], ends["step"], elapsed))
+        return name
 
     def _failures(self, line: Ints, text: pa.Array, ranks: pa.Array, block: Block) -> None:
         """Text that says out of memory, once a line."""
@@ -149,7 +191,8 @@ class _Series:
         }  # fmt: skip
         messages = INGESTED["oom_messages"]
         more = {"oom_messages": messages.build({n: [f.get(n) for f in self.failures] for n in messages.arrow.names})}
-        return (more if self.failures else {}) | {
+        more = (more if self.failures else {}) | ({"step_ends": pa.concat_tables(self.ends)} if self.ends else {})
+        return more | {
             "files": INGESTED["files"].build(files),
             "series": rows,
             "quality": quality([{**note, "path": label} for note in self._notes()]),
@@ -191,5 +234,5 @@ def _is_table(lines: list[str]) -> bool:
 
 def _column(names: list[str], wanted: tuple[str, ...]) -> str | None:
     """The first of `wanted` among the names, whatever its case and separators."""
-    plain = {re.sub(r"[\s-]+", "_", name.strip().lower()): name for name in reversed(names)}
+    plain = {re.sub(r"[\s/-]+", "_", name.strip().lower()): name for name in reversed(names)}
     return next((plain[name] for name in wanted if name in plain), None)

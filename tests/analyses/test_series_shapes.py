@@ -94,6 +94,13 @@ def test_scale_does_not_matter(scale: float, loss: float, seed: int) -> None:
     assert other.early == pytest.approx(one.early * scale)
 
 
+def test_what_is_zero_at_first_and_exactly_one_later_is_a_step() -> None:
+    """Flags such as throttle reasons: nothing is left over by the model, and the median is zero."""
+    found = shapes.shape(np.repeat([0.0, 1.0], [300, 200]))
+
+    assert (found.name, found.first, found.early, found.late) == ("step", 300, 0.0, 1.0)
+
+
 def test_few_values_are_short_whatever_they_show() -> None:
     assert shapes.shape(np.concatenate([np.ones(15), np.full(16, 2.0)])).name == "short"
     assert shapes.shape(np.concatenate([np.ones(16), np.full(16, 2.0)])).name == "step"

@@ -1,188 +1,18 @@
-"""Pairs of step lines as columns: numbers, units, steps, ranks; what is printed twice; where a run began anew."""
+"""Records of step lines as rows of `series`: what is printed twice, where a run began anew, which format counts."""
 
 from __future__ import annotations
-
-import re
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnose.formulas import metrics
-from diagnose.ingest.text._lines import Lines
-from diagnose.ingest.text._training_formats import BARS, Format
+from diagnose.ingest._moments import Moments
+from diagnose.ingest.text._training_pairs import UNKNOWN_RANK, Ints, Pairs
 from diagnose.schema import INGESTED
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-UNKNOWN_RANK = -1
 SAME_TIME_RATIO = 0.01
 """Bars of processes of one job differ by rounding; of another epoch or run by more (a guess)."""
-_SCALES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-_RATES = {"s/it": 1e9, "s/ba": 1e9, "s/batch": 1e9}
-_INVERSE_RATES = ("it/s", "ba/s", "batch/s")
-_RANK = r"\[(?:rank|Rank |RANK )(\d{1,6})\]|^\[1,(\d{1,6})\]<std|\brank-(\d{1,6})/\d+|\[Rank (\d{1,6})\]"
-_BAR = r"([^\r|]*?)\s*\d+%\|"
-_LAUNCHER = re.compile(r"^\s*(?:\d+|\[[^\]]*\]|[\w.-]*\d[\w.-]*)\s*:\s*")
-_TRAINING_BAR = re.compile(r"^\W*(?:(?:train|training|epoch|step|iter|iteration)s?\b[\s\d/:\[\],]*)?$", re.IGNORECASE)
-_EASY = r"^[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?$"
-_VALUE = r"^([-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf|NaN|Infinity))\s*([A-Za-z%][A-Za-z/]*)?"
-
-
-class Pairs(NamedTuple):
-    """Records (line, step, rank, counted) and their values (record, name, value)."""
-
-    line: Ints
-    step: Ints
-    rank: Ints
-    record: Ints
-    names: list[str]
-    name: Ints
-    value: Floats
-
-
-def groups(text: pa.Array, pattern: str, count: int) -> list[list[str]]:
-    """Groups of the first match of each text, as lists; empty text where there is none."""
-    return [column.to_pylist() for column in _extracted(text, pattern, count)]
-
-
-def pairs(form: Format, lines: Lines, steps: Ints | None) -> Pairs:
-    """Numbers of the lines of one format; `steps` where the lines have none of their own (-1: unknown)."""
-    body = lines.text if form.pair == BARS else _extracted(lines.text, form.body, 1)[0]
-    record, key, given = _key_and_value(body, form.pair)
-    number, unit = _numbers(given)
-    named = pc.dictionary_encode(pc.binary_join_element_wise(key, unit, "\t"))
-    names, code, factor = _named(form, named)
-    value = number * factor
-    if form.name == "progress":
-        value, names = _rates(named, number, value, code, names, groups(lines.text, _BAR, 1)[0], record)
-    kept = (code >= 0) & ~np.isnan(number) | ((code >= 0) & _printed_nan(given))
-    own = _step(form, lines.text) if steps is None else steps
-    return Pairs(lines.number, own, _ranks(lines), record[kept], names, code[kept], value[kept])
-
-
-def _extracted(text: pa.Array, pattern: str, count: int) -> list[pa.Array]:
-    """Groups of the first match of each text as columns."""
-    names = iter(range(count))
-    named = re.sub(r"(?<!\\)\((?!\?)", lambda _: f"(?P<g{next(names)}>", pattern)
-    found = pc.extract_regex(text, named)
-    return [pc.struct_field(found, f"g{i}").fill_null("") for i in range(count)]
-
-
-def _key_and_value(body: pa.Array, pair: str) -> tuple[Ints, pa.Array, pa.Array]:
-    """Line, key and value of every pair. Bars between pairs are split at, others are found by pattern."""
-    if pair == BARS:
-        pieces, between = pc.list_slice(pc.split_pattern(body, "|"), 1), ":"  # the step stands before the first bar
-    else:
-        marked = pc.replace_substring_regex(body, pair, "\x1e\\1\x1f\\2\x1e")
-        pieces, between = pc.split_pattern(marked, "\x1e"), "\x1f"
-    row, piece = pc.list_parent_indices(pieces), pc.list_flatten(pieces)
-    mine = pc.match_substring(piece, between)
-    row, piece = row.filter(mine), piece.filter(mine)
-    halves = pc.split_pattern(piece, between, max_splits=1)
-    if not len(halves):
-        return np.zeros(0, np.int64), pa.array([], pa.string()), pa.array([], pa.string())
-    key, value = (pc.utf8_trim_whitespace(pc.list_element(halves, i)) for i in (0, 1))
-    return np.asarray(row, np.int64), key, value
-
-
-def _numbers(given: pa.Array) -> tuple[Floats, pa.Array]:
-    """Leading number of each text (NaN where there is none) and the letters behind it."""
-    easy = pc.match_substring_regex(given, _EASY)
-    number = np.full(len(given), np.nan)
-    number[np.asarray(easy)] = np.asarray(given.filter(easy).cast(pa.float64()))
-    other = pc.invert(easy)
-    unit = np.full(len(given), "", object)
-    if pc.any(other).as_py():
-        digits, letters = _extracted(given.filter(other), _VALUE, 2)
-        digits = pc.replace_substring(digits, ",", "")
-        plain = pc.if_else(pc.equal(digits, ""), "nan", digits)
-        number[np.asarray(other)] = np.asarray(plain.cast(pa.float64()))
-        unit[np.asarray(other)] = letters.to_numpy(zero_copy_only=False)
-    return number, pa.array(unit, pa.string())
-
-
-def _printed_nan(given: pa.Array) -> npt.NDArray[np.bool_]:
-    return np.asarray(pc.match_substring_regex(given, r"^[-+]?(?:nan|NaN)\b"))
-
-
-def _step(form: Format, text: pa.Array) -> Ints:
-    if not form.step:
-        return np.full(len(text), -1)
-    found = _extracted(text, form.step, re.compile(form.step).groups)
-    first = found[0]
-    if form.name == "nemo":  # the global step where it is printed, else the one in the epoch
-        (inner,) = _extracted(text, r"iteration (\d+)/", 1)
-        first = pc.if_else(pc.equal(first, ""), inner, first)
-    return np.asarray(pc.if_else(pc.equal(first, ""), "-1", first).cast(pa.int64()))
-
-
-def _ranks(lines: Lines) -> Ints:
-    rank = np.full(len(lines), UNKNOWN_RANK)
-    likely = np.asarray(pc.match_substring_regex(lines.text, r"ank[ -]?\d|^\[1,"))
-    if likely.any():
-        found = _extracted(lines.text.filter(pa.array(likely)), _RANK, 4)
-        text = pc.binary_join_element_wise(*found, "")
-        rank[likely] = np.asarray(pc.if_else(pc.equal(text, ""), str(UNKNOWN_RANK), text).cast(pa.int64()))
-    return rank
-
-
-def _named(form: Format, named: pa.DictionaryArray) -> tuple[list[str], Ints, Floats]:
-    """Names, the code of every pair (-1: no metric) and its factor."""
-    names: dict[str, int] = {}
-    codes, factors = [], []
-    for text in named.dictionary.to_pylist():
-        key, unit = text.split("\t")
-        metric, factor = _metric(form, key, unit)
-        codes.append(names.setdefault(metric, len(names)) if metric else -1)
-        factors.append(factor)
-    at = np.asarray(named.indices, np.int64)
-    return list(names), np.array(codes, np.int64)[at], np.array(factors, np.float64)[at]
-
-
-def _metric(form: Format, key: str, unit: str) -> tuple[str, float]:
-    if key in form.renamed:
-        return form.renamed[key]
-    if form.name == "nanotron" and unit in _SCALES:
-        known = metrics.canonical(key)
-        return (known[0] if known else _plain(key), _SCALES[unit])
-    known = metrics.canonical(key, unit) or (metrics.canonical(key) if unit else None)
-    if known:
-        return known
-    if form.name == "progress" and not key:
-        return "step_time_ns", 1.0
-    name = _plain(key)
-    return (name, 1.0) if re.fullmatch(r"[a-z][a-z0-9_]{0,59}", name) and not key.startswith(">") else ("", 1.0)
-
-
-def _plain(key: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", key.lower()).strip("_")
-
-
-def _rates(
-    named: pa.DictionaryArray,
-    number: Floats,
-    value: Floats,
-    code: Ints,
-    names: list[str],
-    bars: list[str],
-    record: Ints,
-) -> tuple[Floats, list[str]]:
-    """A bar's rate as time per step; bars that are about something else than training under a name of their own."""
-    units = [text.split("\t")[1] for text in named.dictionary.to_pylist()]
-    at = np.asarray(named.indices, np.int64)
-    direct = np.array([_RATES.get(unit, np.nan) for unit in units])[at]
-    inverse = np.array([unit in _INVERSE_RATES for unit in units])[at]
-    with np.errstate(divide="ignore"):
-        value = np.where(inverse, 1e9 / number, np.where(np.isfinite(direct), number * direct, value))
-    other = np.array([not _TRAINING_BAR.match(_LAUNCHER.sub("", bar)) for bar in bars], bool)
-    rate = inverse | np.isfinite(direct)
-    names = [*names, "bar_step_time_ns", "other_progress_time_ns"]
-    code[rate] = np.where(other[record[rate]], len(names) - 1, len(names) - 2)
-    code[~rate & other[record]] = -1  # numbers beside a bar that is not about training
-    return value, names
 
 
 def joined(parts: list[Pairs]) -> tuple[Pairs, int]:
@@ -202,6 +32,7 @@ def joined(parts: list[Pairs]) -> tuple[Pairs, int]:
     return Pairs(
         np.concatenate([p.line for p in parts]), step, rank, np.concatenate(records), list(names),
         np.concatenate(codes), np.concatenate([p.value for p in parts]),
+        Moments(*(np.concatenate(columns) for columns in zip(*(p.when for p in parts), strict=True))),
     ), int(missing.sum())  # fmt: skip
 
 
@@ -272,6 +103,16 @@ def series(found: Pairs, kept: npt.NDArray[np.bool_], segment: Ints) -> pa.Table
     return INGESTED["series"].build(
         {"rank": rank, "step": found.step[record], "metric": names, "value": found.value[mine],
          "segment": segment[record].astype(np.int32)}
+    )  # fmt: skip
+
+
+def step_ends(found: Pairs, kept: npt.NDArray[np.bool_], segment: Ints) -> pa.Table:
+    """When each record that was kept was printed, where its line says."""
+    mine = kept & found.when.known
+    rank = np.ma.array(found.rank[mine].astype(np.int32), mask=found.rank[mine] == UNKNOWN_RANK, shrink=False)
+    return INGESTED["step_ends"].build(
+        {"rank": rank, "step": found.step[mine], "segment": segment[mine].astype(np.int32),
+         "ts_ns": found.when.ts_ns[mine], "zoned": found.when.zoned[mine]}
     )  # fmt: skip
 
 

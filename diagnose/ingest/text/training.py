@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.ingest import quality
+from diagnose.ingest.text import _training_pairs as read
 from diagnose.ingest.text import _training_rows as rows
 from diagnose.ingest.text._lines import Lines
 from diagnose.ingest.text._training_formats import (
@@ -39,7 +40,7 @@ class Reader:
     """Collects records of one document, block by block."""
 
     def __init__(self) -> None:
-        self.found: dict[str, list[rows.Pairs]] = {}
+        self.found: dict[str, list[read.Pairs]] = {}
         self.resumed: list[npt.NDArray[np.int64]] = []
         self.settings: dict[str, str] = {}
         self.batch: int | None = None
@@ -62,7 +63,7 @@ class Reader:
                 steps = self._batches(lines, mine)
             elif form.name == "dictionary":
                 steps = bars[1][np.searchsorted(bars[0], mine.number, side="right") - 1]
-            pairs = rows.pairs(form, mine, steps)
+            pairs = read.pairs(form, mine, steps)
             self.found.setdefault(form.name, []).append(pairs)
             known += len(mine)
             if form.name == "progress":
@@ -74,7 +75,7 @@ class Reader:
 
     def _arguments(self, lines: Lines) -> int:
         mine = lines.matching(ARGUMENT)
-        for key, value in zip(*rows.groups(mine.text, ARGUMENT, 2), strict=True):
+        for key, value in zip(*read.groups(mine.text, ARGUMENT, 2), strict=True):
             self.settings[ARGUMENTS[key]] = value
         return len(mine)
 
@@ -82,7 +83,7 @@ class Reader:
         """Composer prints the batch on a line of its own, above its metrics."""
         headers = lines.matching(COMPOSER_HEADER)
         number = np.append(-1, headers.number)
-        printed = [int(text) for text in rows.groups(headers.text, COMPOSER_HEADER, 1)[0]]
+        printed = [int(text) for text in read.groups(headers.text, COMPOSER_HEADER, 1)[0]]
         step = np.array([-1 if self.batch is None else self.batch, *printed], np.int64)
         self.batch = int(step[-1])
         return step[np.searchsorted(number, mine.number, side="right") - 1]
@@ -91,11 +92,14 @@ class Reader:
         """`series`, `settings` and what was doubtful."""
         resumed = np.sort(np.concatenate(self.resumed)) if self.resumed else np.zeros(0, np.int64)
         parts, notes, doubled = [], [], 0
+        ends: list[pa.Table] = []
         for name, found in sorted(self.found.items(), key=lambda item: BEST_FIRST.index(item[0])):
             pairs, counted = rows.joined(found)
             kept, segment = rows.segments(pairs, resumed)
             doubled += len(pairs.step) - int(kept.sum())
             parts.append(rows.series(pairs, kept, segment))
+            if not ends or not ends[0].num_rows:
+                ends = [rows.step_ends(pairs, kept, segment)]
             if counted:
                 notes.append(_note("step_counted", counted, f"{name} records print no step: they were counted"))
         if doubled:
@@ -103,6 +107,7 @@ class Reader:
         result: Tables = {"quality": quality([{**note, "path": path} for note in notes])}
         if parts:
             result["series"] = rows.together(parts)
+            result["step_ends"] = ends[0]
             self._batch_size(result["series"])
         given = list(self.settings.items())
         columns: dict[str, Any] = {"key": [k for k, _ in given], "value": [v for _, v in given]}
