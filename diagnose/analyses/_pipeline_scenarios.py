@@ -16,37 +16,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from diagnose.analyses._columns import Flags, Ints
+from diagnose.analyses._columns import Flags
 from diagnose.analyses._dependency_graph import Times, replay
-from diagnose.analyses._pipeline_graph import SERIAL, WORKING, Graph
-from diagnose.analyses._pipeline_work import CODE, NO_RANK, Work
+from diagnose.analyses._pipeline_balance import Row, Scenario, balanced, who
+from diagnose.analyses._pipeline_graph import WORKING, Graph
+from diagnose.analyses._pipeline_work import Work
 from diagnose.pipeline_tables import PHASES
 
 SLOWEST_SHARE = 0.03
 """Of the workers, that M_W fixes."""
-SLOW_WORKER_RATIO = 1.02
-"""Computation over that of the others of its stage, from which fixing a worker is replayed: below is noise."""
-SLOW_LINK_RATIO = 1.25
-"""Transfer over that of the other boundaries, from which fixing a link is replayed."""
-_MOST_WORKERS = 16
 _MOST_CELLS = 4 << 20  # operations times scenarios held at once
 _POOLS = {"send_forward": "exchange_forward", "recv_forward": "exchange_forward",
           "send_backward": "exchange_backward", "recv_backward": "exchange_backward"}  # fmt: skip
-
-Row = dict[str, Any]
-
-
-class Scenario(NamedTuple):
-    """A row to be and the durations it replays: with its object fixed, and with all but its object ideal. Neither: its
-    object is as it should be, and nothing is gained."""
-
-    row: Row
-    fixed: Times | None
-    alone: Times | None
 
 
 def steps_ns(graph: Graph, durations: Iterable[Times]) -> Times:
@@ -88,7 +72,7 @@ def rows_of(graph: Graph, work: Work, measured_ns: float) -> list[Row]:
     usual: list[Row] = []
 
     def durations() -> Iterator[Times]:
-        for scenario in chain(_plain(graph, ideal, work), _balanced(graph, work)):
+        for scenario in chain(_plain(graph, ideal, work), balanced(graph, work)):
             usual.extend([{**scenario.row, "gain_ns": 0}] if scenario.fixed is scenario.alone is None else [])
             for kind, times in (("fixed", scenario.fixed), ("alone", scenario.alone)):
                 if times is not None:
@@ -122,90 +106,9 @@ def _plain(graph: Graph, ideal: Times, work: Work) -> Iterator[Scenario]:
     things += [({"fixed": "stage", "stage": s}, graph.stage == s) for s in range(work.stages_count)]
     lanes = int(graph.lane.max()) + 1
     if lanes > 1:
-        things += [({"fixed": "replica", **_who(graph, work, graph.lane == n)}, graph.lane == n) for n in range(lanes)]
+        things += [({"fixed": "replica", **who(graph, work, graph.lane == n)}, graph.lane == n) for n in range(lanes)]
     for row, chosen in things:
         yield Scenario(row, np.where(chosen, ideal, graph.duration), np.where(chosen, graph.duration, ideal))
-
-
-def _balanced(graph: Graph, work: Work) -> Iterator[Scenario]:
-    """Stages made equal, micro-batches made equal, each worker made like its stage, each link like the others."""
-    computes = np.isin(graph.phase, [CODE[name] for name in SERIAL])
-    typical = _typical(graph, computes)
-    equal = np.where(computes, graph.duration * typical.to_mean, graph.duration)
-    yield Scenario({"fixed": "stage_balance"}, equal, None)
-    yield Scenario({"fixed": "microbatch_balance"}, np.where(computes, typical.own_mean, graph.duration), None)
-    like_others = np.where(np.isfinite(typical.to_others), graph.duration * typical.to_others, graph.duration)
-    cells = int(graph.cell.max()) + 1
-    own = np.bincount(graph.cell[computes], graph.duration[computes], cells)
-    usual = np.bincount(graph.cell[computes], like_others[computes], cells)
-    slow = np.flatnonzero(own > SLOW_WORKER_RATIO * usual)
-    for cell in slow[np.argsort((usual - own)[slow], kind="stable")][:_MOST_WORKERS].tolist():
-        mine = graph.cell == cell
-        yield Scenario(
-            {"fixed": "worker", **_who(graph, work, mine)}, np.where(mine & computes, like_others, graph.duration), None
-        )
-    yield from _links(graph, work)
-
-
-class _Typical(NamedTuple):
-    """Factors per operation that computes; 1 or nan elsewhere."""
-
-    to_mean: Times  # of the stage to the mean of the stages
-    to_others: Times  # of the worker to the median of the others of its stage; nan where it has no other
-    own_mean: Times  # mean duration of this phase and chunk on this worker
-
-
-def _typical(graph: Graph, computes: Flags) -> _Typical:
-    rows = np.flatnonzero(computes)
-    stages, cells, chunks = (int(c.max()) + 1 for c in (graph.stage, graph.cell, graph.chunk))
-    phase, own = graph.phase[rows], graph.duration[rows]
-    per = (phase * chunks + graph.chunk[rows]) * cells + graph.cell[rows]
-    total, count = np.bincount(per, own), np.bincount(per)
-    mean = total / np.maximum(count, 1)
-    sums = np.bincount(phase * cells + graph.cell[rows], own, len(PHASES) * cells).reshape(len(PHASES), cells)
-    sums[sums == 0] = np.nan
-    stage_of = np.zeros(cells, np.int64)
-    stage_of[graph.cell] = graph.stage
-    of_stage = np.full((len(PHASES), stages), np.nan)
-    others = np.full((len(PHASES), cells), np.nan)
-    for stage in range(stages):
-        mine = np.flatnonzero(stage_of == stage)
-        known = ~np.isnan(sums[:, mine]).all(axis=1)
-        if len(mine):
-            of_stage[known, stage] = np.nanmedian(sums[known][:, mine], axis=1)
-        for cell in mine.tolist() if len(mine) > 1 else []:
-            rest = mine[mine != cell]
-            seen = known & ~np.isnan(sums[:, rest]).all(axis=1)
-            others[seen, cell] = np.nanmedian(sums[seen][:, rest], axis=1)
-    level = np.array([np.nanmean(v) if np.isfinite(v).any() else np.nan for v in of_stage])
-    full = np.full(len(graph.duration), 1.0)
-    to_mean, to_others, own_mean = full.copy(), full * np.nan, full.copy()
-    to_mean[rows] = np.nan_to_num((level[:, None] / of_stage)[phase, graph.stage[rows]], nan=1.0)
-    to_others[rows] = (others / sums)[phase, graph.cell[rows]]
-    own_mean[rows] = mean[per]
-    return _Typical(to_mean, to_others, own_mean)
-
-
-def _links(graph: Graph, work: Work) -> Iterator[Scenario]:
-    """Each boundary between two stages whose transfers take longer than those of the others, made like them."""
-    moving = graph.link >= 0
-    if not moving.any():
-        return
-    stages, lanes = work.stages_count, int(graph.lane.max()) + 1
-    # the boundary after this stage: forward from it, backward to it
-    low = np.where(graph.link % 2 == 0, graph.link // 2, (graph.link // 2 - 1) % stages)
-    key = low * lanes + graph.lane
-    present = np.unique(key[moving])
-    if len(present) < 3:
-        return
-    typical = {k: np.median(graph.duration[moving & (key == k)]) for k in present.tolist()}
-    for k, value in typical.items():
-        usual = float(np.median([v for other, v in typical.items() if other != k]))
-        mine = moving & (key == k)
-        row = {"fixed": "link", **_who(graph, work, mine), "stage": k // lanes}
-        row |= {"usual_ns": round(usual), "own_ns": round(float(value))}
-        slow = value > SLOW_LINK_RATIO * usual
-        yield Scenario(row, np.where(mine, np.minimum(graph.duration, usual), graph.duration) if slow else None, None)
 
 
 def _workers(graph: Graph, ideal: Times, work: Work, rows: list[Row], simulated: float, best: float) -> list[Row]:
@@ -217,31 +120,11 @@ def _workers(graph: Graph, ideal: Times, work: Work, rows: list[Row], simulated:
     known = {row["cell"]: row for row in rows if row["fixed"] == "worker"}
     for cell, at in enumerate(first.tolist()):
         if cell not in known:
-            known[cell] = {"fixed": "worker", **_who(graph, work, np.array([at])), "gain_ns": 0}
+            known[cell] = {"fixed": "worker", **who(graph, work, np.array([at])), "gain_ns": 0}
             rows.append(known[cell])
         known[cell]["slowdown_ratio"] = float(slow[cell])
     worst = np.argsort(-slow, kind="stable")[: math.ceil(SLOWEST_SHARE * len(slow))]
     chosen = np.isin(graph.cell, worst)
-    computes = np.isin(graph.phase, [CODE[name] for name in SERIAL])
-    to_others = _typical(graph, computes).to_others
-    alike = np.where(
-        chosen & computes & (to_others < 1 / SLOW_WORKER_RATIO), graph.duration * to_others, graph.duration
-    )
-    step, like_others = steps_ns(graph, [np.where(chosen, ideal, graph.duration), alike])
-    ranks = _who(graph, work, chosen)["ranks"]
-    return [
-        _row({"fixed": "slowest_workers", "ranks": ranks}, simulated, best, float(step), None),
-        _row({"fixed": "slowest_like_others", "ranks": ranks}, simulated, best, float(like_others), None),
-    ]
-
-
-def _who(graph: Graph, work: Work, chosen: Ints | Flags) -> Row:
-    """Stage, replica and ranks of some operations, where they are one."""
-    rows = chosen if chosen.dtype != bool else np.flatnonzero(chosen[: len(work.rank)])
-    one: Row = {}
-    for name, column in (("stage", work.stage), ("replica", work.replica), ("rank", work.rank), ("cell", work.cell)):
-        values = np.unique(column[rows])
-        if len(values) == 1 and values[0] != (NO_RANK if name == "rank" else -1):
-            one[name] = int(values[0])
-    ranks = np.unique(work.rank[rows])
-    return {**one, "ranks": ranks[ranks != NO_RANK].tolist()}
+    (step,) = steps_ns(graph, [np.where(chosen, ideal, graph.duration)])
+    row: Row = {"fixed": "slowest_workers", "ranks": who(graph, work, chosen)["ranks"]}
+    return [_row(row, simulated, best, float(step), None)]

@@ -1,10 +1,11 @@
 """Ranks measured against the others of their kind: who makes the job wait, what the job would gain, and why.
 
 From traces: ranks that meet in collectives (`late_ranks`, what the others waited; `rank_what_if`, what the job would
-gain if the rank were like the others). From pipeline timelines: the slowest 3 % of workers (`what_if`), where a stage
-has several copies; with one copy, a slow worker and a heavy stage look alike and nothing is said here.
-`blamed_ratio` is the share of all lateness that is this rank's, or M_W: the share of an ideal job's gain that fixing
-these workers brings. Cause: the part of its own time whose excess over the others costs the job most.
+gain if the rank were like the others). From pipeline timelines: workers slower than the other copies of their stage
+(`what_if`); with one copy, a slow worker and a heavy stage look alike and nothing is said here.
+`blamed_ratio` is the share of all lateness that is this rank's; of a pipeline, the share of an ideal job's gain that
+fixing the slowest 3 % of workers (M_W), or all that are clearly slow, brings.
+Cause: the part of its own time whose excess over the others costs the job most.
 
 Method: joins of the tables named; the arithmetic is theirs.
 """
@@ -74,23 +75,27 @@ FROM rows AS r LEFT JOIN more AS m ON m.rank = r.rank AND m.cause = r.cause ORDE
 _PIPELINE = """
 WITH base AS (SELECT * FROM what_if WHERE fixed = 'nothing' AND reason IS NULL),
 slowest AS (SELECT * FROM what_if WHERE fixed = 'slowest_workers'),
-workers AS (
-  SELECT w.* FROM what_if AS w, slowest AS s
-  WHERE w.fixed = 'worker' AND LIST_CONTAINS(s.ranks, w.rank)
-    AND (SELECT COUNT(DISTINCT o.rank) FROM what_if AS o WHERE o.fixed = 'worker' AND o.stage = w.stage) > 1
+slow AS (SELECT * FROM what_if WHERE fixed = 'slow_workers'),
+copied AS (  -- workers whose stage has other copies
+  SELECT w.* FROM what_if AS w
+  WHERE w.fixed = 'worker' AND (SELECT COUNT(*) FROM what_if AS o WHERE o.fixed = 'worker' AND o.stage = w.stage) > 1
+), worst AS (
+  SELECT ARG_MAX(rank, (gain_ns, slowdown_ratio)) AS rank, ARG_MAX(stage, (gain_ns, slowdown_ratio)) AS stage
+  FROM copied
+  WHERE LIST_CONTAINS((SELECT ranks FROM slow), rank)
+    OR ((SELECT COUNT(*) FROM slow) = 0 AND LIST_CONTAINS((SELECT ranks FROM slowest), rank))
 )
-SELECT 'pipeline' AS evidence, ARG_MAX(w.rank, w.slowdown_ratio) AS rank,
-  COALESCE(LIST(w.rank ORDER BY w.rank) FILTER (w.gain_ns > 0), [ARG_MAX(w.rank, w.slowdown_ratio)]) AS ranks,
-  'per step' AS scope, ANY_VALUE(base.measured_ns) AS step_ns, GREATEST(ANY_VALUE(s.gain_ns), 0) AS waits_ns,
-  GREATEST((SELECT ANY_VALUE(gain_ns) FROM what_if WHERE fixed = 'slowest_like_others'), 0) AS gain_ns,
-  ANY_VALUE(s.explained_ratio) AS blamed_ratio, NULL AS last_count,
-  ANY_VALUE(base.steps_count)::BIGINT AS judged_count, NULL AS caused_wait_ns, 0 AS incomplete_count,
-  CASE WHEN MAX(w.gain_ns) > 0 THEN 'compute' END AS cause, NULL AS cause_ns,
-  ARG_MAX(w.stage, w.slowdown_ratio) AS stage,
+SELECT 'pipeline' AS evidence, worst.rank, COALESCE((SELECT ranks FROM slow), [worst.rank]) AS ranks,
+  'per step' AS scope, base.measured_ns AS step_ns,
+  GREATEST(slowest.gain_ns, (SELECT gain_ns FROM slow), 0) AS waits_ns,
+  GREATEST((SELECT gain_ns FROM slow), 0) AS gain_ns,
+  GREATEST(slowest.explained_ratio, (SELECT explained_ratio FROM slow)) AS blamed_ratio, NULL AS last_count,
+  base.steps_count::BIGINT AS judged_count, NULL AS caused_wait_ns, 0 AS incomplete_count,
+  CASE WHEN (SELECT COUNT(*) FROM slow) > 0 THEN 'compute' END AS cause, NULL AS cause_ns, worst.stage,
   (SELECT slowdown_ratio FROM what_if WHERE fixed = 'everything') AS slowdown_ratio,
-  ANY_VALUE(s.explained_ratio) AS m_w_ratio,
+  slowest.explained_ratio AS m_w_ratio,
   (SELECT ARG_MAX(explained_ratio, stage) FROM what_if WHERE fixed = 'stage') AS m_s_ratio
-FROM workers AS w, slowest AS s, base HAVING COUNT(*) > 0
+FROM base, slowest, worst WHERE worst.rank IS NOT NULL
 """
 
 

@@ -38,8 +38,8 @@ SCHEMA = table(
         "fixed",
         LABEL,
         "nothing | everything | phase | stage | replica | slowest_workers: made ideal; stage_balance (stages equal) |"
-        " microbatch_balance (micro-batches of a worker equal) | worker (like its stage) | slowest_like_others (the"
-        " slowest_workers, each like its stage) | link (like the others)",
+        " microbatch_balance (micro-batches of a worker equal) | worker (like its stage) | slow_workers (those"
+        " clearly slower than their stage, like it) | link (like the others)",
     ),
     ("phase", LABEL, "kind of operation, where that is fixed; exchange_*: sends and receives of a direction"),
     ("stage", INT32, "pipeline stage; of a link, the stage before it"),

@@ -78,12 +78,12 @@ def workers(m_w, copies=2, gain_ns=9 * MS):
         {"fixed": "nothing", "measured_ns": 100 * MS, "steps_count": 5},
         {"fixed": "everything", "slowdown_ratio": 1.3},
         {"fixed": "slowest_workers", "ranks": [3], "explained_ratio": m_w, "gain_ns": 10 * MS},
-        {"fixed": "slowest_like_others", "ranks": [3], "gain_ns": gain_ns},
+        {"fixed": "slow_workers", "ranks": [3], "gain_ns": gain_ns, "explained_ratio": m_w},
         {"fixed": "stage", "stage": 1, "explained_ratio": 0.2},
     ]
     cells = [(r, r // copies) for r in range(2 * copies)]
     slow = 3 if copies == 2 else 1
-    rows[2]["ranks"] = [slow]
+    rows[2]["ranks"] = rows[3]["ranks"] = [slow]
     rows += [
         {"fixed": "worker", "rank": r, "stage": stage, "slowdown_ratio": 1.2 if r == slow else 1.0,
          "gain_ns": gain_ns if r == slow else 0}
