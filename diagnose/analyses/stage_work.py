@@ -1,10 +1,13 @@
 """Work of pipeline stages for their micro-batches on one clock: recorded by timelines, or recognised from marks.
 
-Rows of `microbatches` with what they leave open filled in: a stage that the source does not name is told by the order
-in which ranks begin their first forward; ranks of one stage are replicas, numbered by rank; micro-batches without a
-number are counted in order of time within stage, chunk and phase, which is right where a stage takes them in turn (all
-schedules that do not reorder do). What cannot be told stays null. Times are moved to the reference rank's clock where
-`clocks` knows the offset; timelines whose origins are not absolute have no clock to correct.
+Rows of `microbatches`, or else of marks in traces (`_pipeline_marks`), with what they leave open filled in. A stage
+that the source does not name is the rank's place in its pipeline group; where no group is known, stages are told by the
+order in which ranks begin their first forward. Ranks of one stage are copies of it, numbered by rank. Micro-batches
+without a number are counted in order of time within stage, chunk and phase, which is right where a stage takes them in
+turn (all schedules that do not reorder do). What cannot be told stays null.
+Marks that any training loop has (`forward`, Megatron-LM's `forward_step`) count only on ranks of a pipeline group.
+Times of traces are moved to the reference rank's clock where `clocks` knows the offset; timelines have origins of their
+own.
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses._columns import Ints, codes, dictionary, integers
+from diagnose.analyses._marked_work import marked_work
 from diagnose.pipeline_tables import COMPUTE_PHASES
-from diagnose.schema import INT32, INT64, LABEL, table
+from diagnose.schema import INGESTED, INT32, INT64, LABEL, table
 
 SCHEMA = table(
     "work of one micro-batch on one pipeline stage",
@@ -32,11 +36,21 @@ SCHEMA = table(
 )
 
 
-def stage_work(microbatches: pa.Table) -> pa.Table:
+def stage_work(
+    microbatches: pa.Table | None = None,
+    events: pa.Table | None = None,
+    steps: pa.Table | None = None,
+    kernels: pa.Table | None = None,
+    groups: pa.Table | None = None,
+    clocks: pa.Table | None = None,
+) -> pa.Table:
     """Rows sorted by step, replica, stage and start."""
-    if not microbatches.num_rows:
-        return SCHEMA.empty()
+    if microbatches is None or not microbatches.num_rows:
+        marked = None if events is None else marked_work(events, steps, kernels, groups, clocks)
+        microbatches = marked if marked is not None else INGESTED["microbatches"].empty()
     rows = microbatches.filter(microbatches["rank"].is_valid())
+    if not rows.num_rows:
+        return SCHEMA.empty()
     rank, step, ts = (integers(rows[name]) for name in ("rank", "step", "ts_ns"))
     stage = integers(rows["stage"], -1)
     if (stage < 0).any():

@@ -1,7 +1,7 @@
 /*
 title = "Communication that nothing hides takes a large share of the step"
 severity = "warning"
-needs = ["spans", "collectives", "doubts"]
+needs = ["spans", "collectives", "doubts", "bubbles"]
 needs_values = ["spans.dur_ns"]
 decides = true
 general = true
@@ -21,7 +21,8 @@ which keeps unsharded gradients and costs memory), 16-bit reduction, sharding in
 parallelism. (5) A slow link: run nccl-tests on the same nodes before blaming it."""
 quiet_when = """
 communication runs under compute; waiting for late ranks takes more than the transfer (then it is a remark); no compute was recorded (a communication benchmark); kernels of unknown kind could
-change the verdict. With traces of several ranks the one that waits least is counted."""
+change the verdict. With traces of several ranks the one that waits least is counted. Where a pipeline's work was measured,
+sends and receives whose waiting is not told apart are left out: they mostly wait, and the pipeline's own rules count that."""
 sources = [
   "exposed share of 5.6 % in a public 8 x H100 record run: https://github.com/KellerJordan/modded-nanogpt (2025-10-31_AdamSyncGradientHook)",
   "+3.5 % of the step without any overlap of data-parallel traffic: https://arxiv.org/abs/2205.05198 section 6.3",
@@ -30,16 +31,24 @@ sources = [
 min_share_ratio = { default = 0.10, doc = "of the step; about twice what tuned public runs leave exposed (sources); a guess, to be fitted" }
 critical_share_ratio = { default = 0.30, doc = "of the step, from which it is critical; a guess, to be fitted" }
 */
-WITH job AS (  -- one row per rank
+WITH counted AS (
+  SELECT c.* FROM collectives AS c SEMI JOIN spans AS s ON s.rank = c.rank AND s.step IS NOT DISTINCT FROM c.step
+),
+piped AS (
+  SELECT rank, CAST(SUM(exposed_ns) AS BIGINT) AS piped_ns FROM counted
+  WHERE op IN ('send', 'recv', 'p2p') AND wait_ns IS NULL AND EXISTS (FROM bubbles WHERE measured)
+  GROUP BY rank
+),
+job AS (  -- one row per rank
   SELECT
     rank,
     ANY_VALUE(scope) AS scope,
     ANY_VALUE(mean_ns) AS step_ns,
-    SUM(comm_ns) // COUNT(*) AS exposed_ns,
+    GREATEST(SUM(comm_ns) - COALESCE(ANY_VALUE(piped_ns), 0), 0) // COUNT(*) AS exposed_ns,
     SUM(wait_ns) // COUNT(*) AS own_waiting_ns,
     SUM(unclassified_ns) // COUNT(*) AS unclassified_ns,
     SUM(compute_ns) AS compute_ns
-  FROM spans
+  FROM spans LEFT JOIN piped USING (rank)
   GROUP BY rank
 ),
 main AS (
@@ -47,7 +56,8 @@ main AS (
     c.op || ' of ' || CASE WHEN c.dim = 'other' THEN 'a group of unnamed dimension' ELSE c.dim END AS main_op,
     SUM(c.exposed_ns) / NULLIF(SUM(SUM(c.exposed_ns)) OVER (), 0) AS main_ratio,
     BOOL_AND(BOOL_AND(c.wait_ns IS NOT NULL OR c.exposed_ns = 0)) OVER () AS matched
-  FROM collectives AS c SEMI JOIN spans AS s ON s.rank = c.rank AND s.step IS NOT DISTINCT FROM c.step
+  FROM counted AS c
+  WHERE NOT (c.op IN ('send', 'recv', 'p2p') AND c.wait_ns IS NULL AND EXISTS (FROM bubbles WHERE measured))
   GROUP BY c.op, c.dim
   ORDER BY SUM(c.exposed_ns) DESC, c.op
   LIMIT 1

@@ -1,0 +1,86 @@
+"""Marks of traces as rows of the shape of `microbatches`: who, which stage, which step, when.
+
+A rank's stage is what its marks say (`PP:` numbers run over chunks: the lowest is its own, the next ones are its
+chunks), else its place in its pipeline group. Which copy of the pipeline a rank is in follows from the groups, too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from diagnose.analyses._columns import Ints, flags, integers
+from diagnose.analyses._mark_times import steps_of, work_times
+from diagnose.analyses._pipeline_marks import UNKNOWN, Marks, find_marks
+from diagnose.analyses._pipeline_work import counted
+from diagnose.schema import INGESTED
+
+_PIPELINE_ONLY = 1
+"""Marks of this trust and better are made by pipeline schedules alone."""
+
+
+def marked_work(
+    events: pa.Table, steps: pa.Table | None, kernels: pa.Table | None, groups: pa.Table | None, clocks: pa.Table | None
+) -> pa.Table | None:
+    """Rows of `microbatches`; None where no trace has marks of a pipeline."""
+    marks = find_marks(events)
+    if marks is None:
+        return None
+    places = _places(groups)
+    step = steps_of(marks, steps)
+    start, end = work_times(marks, events, kernels)
+    told = np.array([s.trust <= _PIPELINE_ONLY or s.stage != UNKNOWN for s in marks.said])
+    in_group = np.array([rank in places for rank in marks.rank.tolist()])
+    kept = np.flatnonzero((step != UNKNOWN) & (end > start) & (told | in_group))
+    if not len(kept):
+        return None
+    marks, step, start, end = marks.take(kept), step[kept], start[kept], end[kept]
+    stage, chunk = _stages(marks, places)
+    replica = np.array([places.get(rank, (UNKNOWN, UNKNOWN))[1] for rank in marks.rank.tolist()])
+    moved = _offsets(marks.rank, clocks)
+    microbatch = np.array([s.microbatch for s in marks.said])
+    phase = [s.phase for s in marks.said]
+    key = np.column_stack([marks.rank, step, np.unique(phase, return_inverse=True)[1]])
+    seq = counted(np.unique(key, axis=0, return_inverse=True)[1].reshape(-1))
+    return INGESTED["microbatches"].build(
+        {
+            "rank": marks.rank, "step": step, "phase": phase, "ts_ns": start + moved, "dur_ns": end - start,
+            "stage": _or_null(stage), "chunk": _or_null(chunk), "replica": _or_null(replica),
+            "microbatch": _or_null(microbatch), "seq": seq,
+            "source": ["marks"] * len(phase),
+        }
+    )  # fmt: skip
+
+
+def _or_null(values: Ints) -> pa.Array:
+    return pa.array(values, mask=values == UNKNOWN)
+
+
+def _places(groups: pa.Table | None) -> dict[int, tuple[int, int]]:
+    """Rank -> (stage, copy of the pipeline) by pipeline groups of several ranks."""
+    rows = [] if groups is None else groups.to_pylist()
+    pipes = sorted({tuple(g["ranks"]) for g in rows if g["dim"] == "pp" and g["ranks"] and len(g["ranks"]) > 1})
+    return {rank: (stage, copy) for copy, ranks in enumerate(pipes) for stage, rank in enumerate(ranks)}
+
+
+def _stages(marks: Marks, places: dict[int, tuple[int, int]]) -> tuple[Ints, Ints]:
+    """(stage, chunk) of each mark."""
+    said = np.array([s.stage for s in marks.said])
+    chunk = np.array([s.chunk for s in marks.said])
+    stage = np.array([places.get(rank, (UNKNOWN, UNKNOWN))[0] for rank in marks.rank.tolist()])
+    for rank in np.unique(marks.rank[said != UNKNOWN]).tolist():
+        mine = (marks.rank == rank) & (said != UNKNOWN)
+        own = np.unique(said[mine])
+        stage[mine] = own[0]
+        if len(own) > 1:
+            chunk[mine] = np.searchsorted(own, said[mine])
+    return stage, chunk
+
+
+def _offsets(rank: Ints, clocks: pa.Table | None) -> Ints:
+    """What to add to each time; 0 where the clocks cannot be compared."""
+    if clocks is None:
+        return np.zeros(len(rank), np.int64)
+    known = clocks.filter(pa.array(flags(clocks["offset_ns"].is_valid())))
+    offset = dict(zip(integers(known["rank"]).tolist(), integers(known["offset_ns"]).tolist(), strict=True))
+    return np.array([offset.get(r, 0) for r in rank.tolist()], np.int64)
