@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from diagnose.formulas.links import Fabric
+from diagnose.formulas.matmul import stream_s
 from diagnose.formulas.schedules import ZERO_BUBBLE_SHARE
 from diagnose.planner.devices import find_device
 from diagnose.planner.gradients import Passes, data_parallel_s
 from diagnose.planner.host import GRAPH_SHARE, LAUNCH_S
 from diagnose.planner.job import Job
-from diagnose.planner.layers import LayerTime, Phase, head_time, layer_time
+from diagnose.planner.layers import EARLY_STOP, LayerTime, Phase, head_time, layer_time
 from diagnose.planner.stages import StageParameters, layers_per_stage, stage_parameters
 from diagnose.planner.traffic import (
     Groups,
@@ -32,9 +33,9 @@ from diagnose.planner.traffic import (
 SKEW_SPREAD = 0.01
 """Spread of one rank's step time; the slowest of n ranks is sqrt(2 ln n) spreads late (extreme value of a normal
 law)."""
-TENSOR_OVERLAP_RATIO = 0.5
-"""Share of tensor parallel traffic that chunked products hide: gathers travel under products, the chunks lose some of
-their rate (MegaScale: +2.2 points of MFU, torchtitan: 4 to 16 % of the step; half of the traffic explains both)."""
+FORWARD_OVERLAP = ("torchtitan",)
+"""Frameworks whose chunked tensor parallelism pays off in passes that run forward only: PyTorch's announcement of
+asynchronous TP (2024) measured 20 to 29 % in the forward pass and 8 % of the step, which is the forward pass alone."""
 EXPERT_OVERLAP_RATIO = 0.366
 """Share of expert traffic that batch-level overlap hides (Megatron-Bridge moe-comm-overlap, Qwen3-30B on 16 H100)."""
 OFFLOAD_BYTES = 6
@@ -157,15 +158,9 @@ def _layer(job: Job, moe: bool, factors: Factors, fabric: Fabric, groups: Groups
     phase = factors.phase
     forward, again = time.forward.scaled(phase), time.again.scaled(phase)
     backward = time.backward._replace(matmul_s=time.backward.matmul_s * trainable).scaled(phase)
-    # recomputed products gather their input again; torchtitan runs every other one again
-    passes = 2 + (
-        1.0 if "full" in job.train.recompute else 0.5 if "every_other_product" in job.train.recompute else 0.0
+    tp = factors.tp * _tensor_s(
+        job, tensor_parallel_s(job, fabric, groups, moe), time.forward.matmul_s * phase.matmul_s
     )
-    tp = passes * factors.tp * tensor_parallel_s(job, fabric, groups, moe)
-    if job.layout.overlap_tp:  # chunks of the product run while the previous chunk travels: the first stays exposed
-        tp = tp / job.layout.tp + max(
-            0.0, tp * (1 - 1 / job.layout.tp) - time.forward.matmul_s * phase.matmul_s * passes
-        )
     ep = factors.ep * expert_parallel_s(job, fabric, groups) if moe else 0.0
     if job.layout.overlap_ep:
         ep *= 1 - EXPERT_OVERLAP_RATIO
@@ -175,14 +170,54 @@ def _layer(job: Job, moe: bool, factors: Factors, fabric: Fabric, groups: Groups
     return _Stage(forward, again + backward, tp, cp, ep, max(0.0, host - device))
 
 
+def _tensor_s(job: Job, once: float, behind: float) -> float:
+    """Exposed tensor parallel traffic of a layer, `once` a pass; `behind`: products of a pass that can cover it."""
+    framework, degree = job.search.framework, job.layout.tp
+    again = 0.0  # recomputed products gather their input again
+    if "full" in job.train.recompute:
+        again = 0.75 if framework in EARLY_STOP else 1.0  # of two gathers and two reductions the last one is left out
+    elif "every_other_product" in job.train.recompute:  # the results of reductions are kept
+        again = 0.5
+    if not job.layout.overlap_tp:
+        return (2 + again) * once
+    passes = 1 + again if framework in FORWARD_OVERLAP else 2 + again
+    hidden = passes * once
+    exposed = hidden / degree + max(0.0, hidden * (1 - 1 / degree) - passes * behind)
+    return exposed + (2 + again - passes) * once
+
+
 def _exposed_ring_s(job: Job, time: LayerTime, fabric: Fabric, groups: Groups) -> float:
-    """Ring attention: blocks travel while the previous block is attended to; what attention cannot cover is exposed."""
-    ring = context_parallel_s(job, fabric, groups)
+    """Ring attention: blocks travel while the previous block is attended to; what attention cannot cover is exposed.
+
+    Once forward, and again where attention is recomputed. Backward keys and values come again and their gradients
+    leave: two rings.
+    """
+    ring, cp = context_parallel_s(job, fabric, groups), job.layout.cp
     if not ring:
         return 0.0
-    return max(ring / job.layout.cp, ring - time.forward.attention_s) + max(
-        2 * ring / job.layout.cp, 2 * ring - time.backward.attention_s
-    )
+    forward = 2 if "full" in job.train.recompute else 1
+    if job.search.framework in GATHERED_KEYS:
+        return _gathered_ring_s(job, time, ring, forward)
+    ahead = max(ring / cp, ring - time.forward.attention_s)
+    return forward * ahead + max(2 * ring / cp, 2 * ring - time.backward.attention_s)
+
+
+GATHERED_KEYS = ("torchtitan",)
+"""Frameworks whose context parallelism is PyTorch's: one all-gather that only the own block covers, fp32 results."""
+MERGE_BYTES, MERGE_BACK_BYTES = 32, 50
+"""Element-wise traffic per element, round and pass of PyTorch's ring (`_SDPAMerger`, fp32): cast, difference, product,
+difference forward; casts, sums and concatenations of three gradients backward (distributed/tensor/experimental)."""
+
+
+def _gathered_ring_s(job: Job, time: LayerTime, ring: float, forward: int) -> float:
+    """PyTorch's context parallelism: blocks are gathered at once, gradients travel in fp32, rounds are merged."""
+    device, cp, model = find_device(job.cluster.gpu), job.layout.cp, job.model
+    assert device is not None
+    ahead = max(0.0, ring - time.forward.attention_s / cp)
+    back = max(0.0, ring - time.backward.attention_s / cp) + max(2 * ring / cp, 2 * ring - time.backward.attention_s)
+    elements = job.train.micro_batch * model.seq_len / cp * (cp - 1) * model.heads / job.layout.tp * model.head_dim
+    merge = stream_s((forward * MERGE_BYTES + MERGE_BACK_BYTES) * elements, device.hbm_bytes_per_s)
+    return forward * ahead + back + merge
 
 
 def _optimizer_s(job: Job, weights: StageParameters) -> float:

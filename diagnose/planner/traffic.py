@@ -70,13 +70,19 @@ def tensor_parallel_s(job: Job, fabric: Fabric, groups: Groups, moe: bool) -> fl
 
 
 def context_parallel_s(job: Job, fabric: Fabric, groups: Groups) -> float:
-    """Keys and values of all other ranks, once forward (twice backward: they come again and their gradients leave)."""
+    """Keys and values of all other ranks, once, 16-bit. torchtitan's models repeat them to every query head first
+    (`repeat_kv` before attention), so a ring of theirs carries heads / kv_heads times as much."""
     model, cp = job.model, job.layout.cp
     if cp == 1:
         return 0.0
-    kv = 2 * max(1, model.kv_heads // job.layout.tp) * model.head_dim
-    size = 2.0 * job.train.micro_batch * model.seq_len * kv
+    heads = model.heads if job.search.framework in REPEATED_KEYS else model.kv_heads
+    size = 2.0 * job.train.micro_batch * model.seq_len * 2 * max(1, heads // job.layout.tp) * model.head_dim
     return collective_s("all_gather", size, groups.cp, fabric)
+
+
+REPEATED_KEYS = ("torchtitan",)
+"""Frameworks that hand context parallelism keys and values with one copy for each query head (torchtitan
+models/llama/model.py)."""
 
 
 def expert_parallel_s(job: Job, fabric: Fabric, groups: Groups) -> float:

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(not ROOT.is_dir(), reason=f"no validation tables in {ROOT} (set DIAGNOSE_VALIDATION)"),
     pytest.mark.slow,
 ]
-HELD = ("BLOOM", "Narayanan T1", "Narayanan T2", "Korthikanti T5", "Bridge dense")
+HELD = ("BLOOM", "Narayanan T1", "Narayanan T2", "Korthikanti T5", "torchtitan", "Bridge dense")
 
 
 @pytest.mark.parametrize("label", HELD)
