@@ -91,7 +91,6 @@ _EVIDENCE = (
         r"\A\s*\[\s*\[\s*-?\d", opening="[")),
     Format("pickle", "a Python pickle (never loaded: it could run code)", _OUT, _signs.pickle(
         without=(*_SNAPSHOT, *_DUMP))),
-    Format("tfevents", "a TensorBoard event file", _LATER, _signs.binary(b"brain.Event:")),
 )  # fmt: skip
 
 _MISTAKES = (
