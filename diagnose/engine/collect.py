@@ -77,6 +77,7 @@ _TABLES = {
     "syncs": _TRACE,
     "transports": "an NCCL log of all ranks (NCCL_DEBUG=INFO)",
     "trends": _LOG,
+    "uneven_work": "traces of all ranks over several steps, or records of the live hook of all ranks",
     "what_if": "traces of all ranks over the same steps",
     "window_time": _TRACE,
 }
@@ -101,7 +102,7 @@ _COLUMNS = {
 OF_MEMORY = ("lifetimes", "memory", "memory_moments", "memory_parts", "memory_growth", "holes", "oom_messages")
 """Tables that a recording of time does not fill: there, none of a kind does mean that it was not recorded."""
 
-OF_SEVERAL_RANKS = ("boundaries", "compared_ranks")
+OF_SEVERAL_RANKS = ("boundaries", "compared_ranks", "uneven_work")
 """Tables that a recording of one rank, or on clocks that cannot be compared, leaves empty."""
 
 _SYMPTOMS = {
