@@ -24,7 +24,9 @@ from diagnose.live.ranks import Rank
 
 ASK_S = 2.5
 """Within this time every process has asked twice, with the interval of one second that `launch` sets."""
-ROUNDUP_STEPS = 50
+AGAIN_S = 1.5
+ROUNDUPS = (50, 200, 800)
+"""Ranks that hear of it on two sides of a multiple begin apart: then again with a larger one."""
 TOGETHER_NS = 50_000_000
 """Traces of one step begin closer together than this (hosts with clocks set by NTP)."""
 
@@ -36,6 +38,8 @@ class Outcome(NamedTuple):
     problems: list[str]
     start: int | None
     """First step by torch's count, where one was agreed."""
+    apart: bool = False
+    """Whether the traces do not begin together."""
 
 
 class Ahead(NamedTuple):
@@ -75,37 +79,59 @@ def capture(
     """Capture `steps` steps; `ranks` empty: every rank that asks. Traces lie in `folder` as rank00003.json."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     agreed = ahead(ranks, ASK_S + 1.0) if ranks else None
+    if agreed is not None:
+        return _once(sockets, folder, ranks, Asked(steps, agreed, 0, extra), seconds)
+    for roundup in ROUNDUPS:
+        outcome = _once(sockets, folder, ranks, Asked(steps, None, roundup, extra), seconds)
+        if not outcome.apart:
+            break
+    return outcome
+
+
+class Asked(NamedTuple):
+    """What every rank is told."""
+
+    steps: int
+    agreed: Ahead | None
+    roundup: int
+    """Where no step is agreed: each rank begins at the next multiple of this."""
+    extra: dict[str, bool]
+
+    @property
+    def calls(self) -> int:
+        """Optimizer calls per step."""
+        return self.agreed.calls_per_step if self.agreed else 1
+
+
+def _once(sockets: Path, folder: Path, ranks: list[Rank], asked: Asked, seconds: float) -> Outcome:
     target = folder / "trace.json"
-    text = kineto_ipc.options(
-        target, steps * (agreed.calls_per_step if agreed else 1), agreed.start if agreed else None, ROUNDUP_STEPS, extra
-    )
+    start = asked.agreed.start if asked.agreed else None
+    text = kineto_ipc.options(target, asked.steps * asked.calls, start, asked.roundup, asked.extra)
     mark = sockets / _guard.MARK
     mark.touch()
+    handing = HandOut(text, target, {r.process: r.rank for r in ranks}, again=start is None)
     try:
-        round_ = _HandOut(text, {r.process: r.rank for r in ranks})
-        for _ in kineto_ipc.hand_out(sockets, round_.answer, round_.done, ASK_S * 2):
+        for _ in kineto_ipc.hand_out(sockets, handing.answer, handing.done, seconds):
             pass
-        sent, busy = round_.sent, round_.busy
-        missing = sorted(set(round_.wanted.values()) - set(sent.values())) if ranks else []
-        problems = [f"rank {r}: its own profiler runs; ours was not started" for r in sorted(busy)]
-        problems += [f"rank {r}: did not ask for a configuration in time" for r in missing if r not in busy]
-        waiting = {process: kineto_ipc.file_of(target, process) for process in sent}
-        lost = _wait(waiting, seconds)
     finally:
         mark.unlink(missing_ok=True)
-    problems += [f"rank {sent[p]}: no trace came ({why})" for p, why in lost.items()]
+    return _finished(folder, handing, ranks, asked, handing.problems())
+
+
+def _finished(folder: Path, handing: HandOut, ranks: list[Rank], asked: Asked, problems: list[str]) -> Outcome:
     files, starts = {}, {}
-    first = agreed.start + 1 if agreed else 1
-    for process, path in waiting.items():
-        if process not in lost:
-            rank = sent[process]
+    start = asked.agreed.start if asked.agreed else None
+    for process, rank in handing.sent.items():
+        path = handing.file(process)
+        if path.exists():
             files[rank] = folder / f"rank{rank:05d}.json"
-            world, calls = _world(process, ranks), agreed.calls_per_step if agreed else 1
-            found = finishing.finish(path, files[rank], rank, world, first, calls)
+            first = 1 if start is None else start + 1
+            found = finishing.finish(path, files[rank], rank, _world(process, ranks), first, asked.calls)
             starts[rank] = found.start_ns
-            if found.steps_count not in (None, steps):
-                problems.append(f"rank {rank}: {found.steps_count} steps were recorded; {steps} were asked for")
-    return Outcome(files, problems + _apart(starts), agreed.start if agreed else None)
+            if found.steps_count not in (None, asked.steps):
+                problems.append(f"rank {rank}: {found.steps_count} steps were recorded; {asked.steps} were asked for")
+    apart = _apart(starts)
+    return Outcome(files, problems + apart, start, bool(apart))
 
 
 def _apart(starts: dict[int, int | None]) -> list[str]:
@@ -117,33 +143,70 @@ def _apart(starts: dict[int, int | None]) -> list[str]:
     return [f"the traces begin {spread_ns / 1e6:.0f} ms apart: the ranks were not at the same step; capture again"]
 
 
-class _HandOut:
-    """Who gets the configuration: each wanted process once."""
+class HandOut:
+    """Who gets the configuration, and who has answered with a trace.
 
-    def __init__(self, text: str, wanted: Mapping[int, int]) -> None:
-        self.text, self.wanted = text, dict(wanted)
+    A process that has not stepped yet refuses, and nothing tells a refusal from waiting for its step: with `again` it
+    is asked anew now and then, which torch ignores while a request waits.
+    """
+
+    def __init__(self, text: str, target: Path, wanted: Mapping[int, int], again: bool) -> None:
+        self.text, self.target, self.wanted, self.again = text, target, dict(wanted), again
         self.sent: dict[int, int] = {}
         self.busy: set[int] = set()
         self._known: dict[int, int | None] = {}
+        self._at: dict[int, float] = {}
+        self._working: set[int] = set()
         self._began = time.monotonic()
 
+    def file(self, process: int) -> Path:
+        """Where the trace of a process comes."""
+        return kineto_ipc.file_of(self.target, process)
+
     def answer(self, request: kineto_ipc.Request) -> str:
-        process = request.pids[0]
+        """Configuration for a process that asks, or nothing."""
+        process, now = request.pids[0], time.monotonic()
         rank = self.wanted.get(process) if self.wanted else self._rank(request.pids)
-        if rank is None or process in self.sent:
+        if rank is None or (not self.again and now - self._began > 2 * ASK_S):
             return ""
         if request.busy:
-            self.busy.add(rank)
+            (self._working if process in self.sent else self.busy).add(process)
             return ""
-        self.busy.discard(rank)
-        self.sent[process] = rank
+        self.busy.discard(process)
+        if process in self.sent:
+            waiting = process not in self._working and not self.file(process).exists()
+            if not (self.again and waiting and now - self._at[process] > AGAIN_S):
+                return ""
+        self.sent[process], self._at[process] = rank, now
         return self.text
 
     def done(self) -> bool:
-        if self.wanted:
-            return len(self.sent) == len(self.wanted)
-        expected = next((_number(environment(p), b"LOCAL_WORLD_SIZE") for p in self.sent), None)
-        return expected is not None and len(self.sent) >= expected
+        """Whether every trace is there, or none can come any more."""
+        missing = [p for p in self.sent if not self.file(p).exists() and Path(f"/proc/{p}").exists()]
+        if missing or not self.sent:
+            return False
+        if not self.again:
+            late = time.monotonic() - self._began > 2 * ASK_S
+            return late or len(self.sent) == len(self.wanted)
+        expected = len(self.wanted) or _number(environment(next(iter(self.sent))), b"LOCAL_WORLD_SIZE")
+        return expected is None or len(self.sent) >= expected or time.monotonic() - self._began > 4 * ASK_S
+
+    def problems(self) -> list[str]:
+        """One line per rank without a trace."""
+        found = []
+        for process, rank in sorted(self.wanted.items(), key=lambda item: item[1]):
+            if process not in self.sent:
+                why = "its own profiler runs; ours was not started" if process in self.busy else "did not ask in time"
+                found.append(f"rank {rank}: {why}")
+        for process, rank in sorted(self.sent.items(), key=lambda item: item[1]):
+            if not self.file(process).exists():
+                why = "not in time; does it step?" if Path(f"/proc/{process}").exists() else "the process ended"
+                found.append(f"rank {rank}: no trace came ({why})")
+        if not self.sent and not self.wanted:
+            found.append(
+                "no rank asked for a configuration: is the job running, with KINETO_USE_DAEMON=1 set at its start?"
+            )
+        return found
 
     def _rank(self, pids: tuple[int, ...]) -> int | None:
         process = pids[0]
@@ -182,21 +245,6 @@ def _has_torch(process: int) -> bool:
         return b"libtorch" in Path(f"/proc/{process}/maps").read_bytes()
     except OSError:
         return False
-
-
-def _wait(waiting: dict[int, Path], seconds: float) -> dict[int, str]:
-    """Processes whose trace did not come, and why."""
-    until = time.monotonic() + seconds
-    lost: dict[int, str] = {}
-    while len(lost) + sum(p.exists() for p in waiting.values()) < len(waiting) and time.monotonic() < until:
-        for process, path in waiting.items():
-            if process not in lost and not path.exists() and not Path(f"/proc/{process}").exists():
-                time.sleep(0.2)  # it may have been written at the end
-                if not path.exists():
-                    lost[process] = "the process ended"
-        time.sleep(0.1)
-    late = {process: "not in time" for process, path in waiting.items() if process not in lost and not path.exists()}
-    return lost | late
 
 
 def _world(process: int, ranks: list[Rank]) -> int | None:

@@ -38,7 +38,7 @@ def test_a_request_of_torch_is_understood() -> None:
 
 @pytest.mark.parametrize("data", [b"", GOLDEN[:39], GOLDEN[:-1], GOLDEN + b"x", GOLDEN[:44] + b"\xff" + GOLDEN[45:]])
 def test_other_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="frame|request"):
+    with pytest.raises(ValueError, match=r"frame|request"):
         kineto_ipc.parse(data)
 
 
