@@ -106,6 +106,7 @@ class _Series:
     def add(self, block: Block) -> None:
         """Values of one block."""
         self.unreadable_count += block.unreadable_count
+        block = block._replace(columns=_of_one_run(block.columns))
         self.names |= dict.fromkeys(block.columns)
         step_name, rank_name = _column(list(self.names), STEP_NAMES), _column(list(self.names), RANK_NAMES)
         step, stepped = _whole(block.columns.get(step_name or ""), len(block.line))
@@ -209,6 +210,23 @@ class _Series:
             ("unparsed_value", len(text), f"columns of text or lists, left out: {', '.join(text)}"),
         )
         return [{"problem": problem, "count": count, "detail": detail} for problem, count, detail in notes if count]
+
+
+def _of_one_run(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+    """Columns of a chart that Weights & Biases exported: `run - metric`, with its least and most beside it.
+
+    Bounds go, and so does the run's name where there is only one; charts of several runs keep theirs.
+    """
+    charted = {name: column for name, column in columns.items() if f"{name}__MIN" in columns}
+    runs = {name.split(" - ", 1)[0] for name in charted if " - " in name}
+    if len(runs) != 1:
+        return columns
+    bounds = {f"{name}{end}" for name in charted for end in ("__MIN", "__MAX")}
+    return {
+        name.split(" - ", 1)[1] if name in charted and " - " in name else name: column
+        for name, column in columns.items()
+        if name not in bounds
+    }
 
 
 def _whole(column: pa.Array | None, count: int) -> tuple[Ints, Flags]:

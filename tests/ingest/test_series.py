@@ -123,6 +123,77 @@ def test_what_is_no_table(text: str) -> None:
     assert not series.sniff(text.encode(), "x.txt")
 
 
+WANDB = [
+    {"_step": n, "_runtime": at, "_timestamp": 1_700_000_000 + at, "train/global_step": 10 * n, "train/loss": 3.0}
+    for n, at in enumerate((0.0, 2.5, 5.0))
+]  # fmt: skip
+
+
+def as_csv(rows: list[dict[str, Any]], index: bool) -> str:
+    """As pandas writes a history: with its index in front, or not."""
+    lines = [["", *rows[0]] if index else list(rows[0])]
+    lines += [
+        [str(n), *map(str, row.values())] if index else list(map(str, row.values())) for n, row in enumerate(rows)
+    ]
+    return "".join(",".join(line) + "\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("history.jsonl", "".join(json.dumps(row) + "\n" for row in WANDB)),
+        ("history.csv", as_csv(WANDB, index=False)), ("history.csv", as_csv(WANDB, index=True)),
+    ],
+)  # fmt: skip
+def test_a_history_of_weights_and_biases(tmp_path: Path, name: str, text: str) -> None:
+    tables = load(tmp_path, text, name)
+
+    found = [row[1:] for row in values(tables) if row[2]]
+    assert found == [
+        (step, metric, value)
+        for step, elapsed in ((0, 0.0), (10, 2.5e9), (20, 5e9))
+        for metric, value in (("elapsed_time_ns", elapsed), ("train/loss", 3.0))
+    ]
+    ends = tables["step_ends"].to_pylist()
+    assert [(row["step"], row["ts_ns"]) for row in ends][1:] == [
+        (10, 1_700_000_002_500_000_000), (20, 1_700_000_005_000_000_000),
+    ]  # fmt: skip
+    assert all(row["zoned"] for row in ends)
+
+
+def test_its_own_step_counts_where_there_is_no_other(tmp_path: Path) -> None:
+    rows = [{"_step": n, "loss": 1.0} for n in (4, 5)]
+    assert [row[1:] for row in values(load(tmp_path, as_csv(rows, index=False), "a.csv"))] == [
+        (4, "loss", 1.0), (5, "loss", 1.0),
+    ]  # fmt: skip
+
+
+def test_a_chart_of_weights_and_biases(tmp_path: Path) -> None:
+    chart = "Step,big - train/loss,big - train/loss__MIN,big - train/loss__MAX\n1,2.5,2.5,2.5\n2,1.5,1.5,1.5\n"
+    assert values(load(tmp_path, chart, "wandb_export.csv")) == [
+        (None, 1, "train/loss", 2.5),
+        (None, 2, "train/loss", 1.5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("times", "zoned"),
+    [
+        (("2024-01-15T10:22:33Z", "2024-01-15T10:22:34Z"), True),
+        (("2024-01-15 10:22:33", "2024-01-15 10:22:34.5"), False),
+    ],
+)
+def test_times_in_words(tmp_path: Path, times: tuple[str, str], zoned: bool) -> None:
+    tables = load(tmp_path, f"time,step,loss\n{times[0]},1,2.5\n{times[1]},2,2.5\n", "a.csv")
+    ends = tables["step_ends"].to_pylist()
+    assert ends[0]["ts_ns"] == 1705314153000000000 and [row["zoned"] for row in ends] == [zoned, zoned]
+
+
+def test_a_time_that_is_no_wall_clock_is_a_metric(tmp_path: Path) -> None:
+    tables = load(tmp_path, "time,step\n0.5,1\n0.6,2\n", "a.csv")
+    assert values(tables) == [(None, 1, "time", 0.5), (None, 2, "time", 0.6)] and "step_ends" not in tables
+
+
 records = st.lists(
     st.tuples(st.integers(0, 10**6), st.integers(0, 7), st.floats(-1e300, 1e300), st.booleans()),
     min_size=1, max_size=30,

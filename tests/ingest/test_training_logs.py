@@ -220,3 +220,48 @@ def test_a_record_cut_by_a_block_of_the_reader_is_whole(tmp_path: Path, monkeypa
     rows = [r for r in read(tmp_path, text)["series"].to_pylist() if r["metric"] == "step_time_ns"]
 
     assert [(r["step"], r["value"]) for r in rows] == [(n, pytest.approx((100.0 + n) * MS)) for n in range(1, 101)]
+
+
+def test_timers_below_a_step_line_belong_to_its_step(tmp_path: Path) -> None:
+    """Megatron-LM prints the least and the longest rank; the step waits for the longest."""
+    dots = "." * 30
+    block = (
+        " [2025-12-19 10:49:15] iteration {step:8d}/     100 | elapsed time per iteration (ms): 900.0 | lm loss: 1.2E+00 |\n"
+        "(min, max) time across ranks (ms):\n"
+        f"    forward-backward {dots}: (700.00, {{longest}})\n"
+        f"[default3]:    batch-generator {dots}: (1.50, 2.50)\n"
+    )
+    text = (
+        f"    optimizer {dots}: (1.0, 2.0)\n"
+        + block.format(step=10, longest=740.0)
+        + block.format(step=20, longest=950.0)
+    )
+
+    found = values(read(tmp_path, text + "max time across ranks (ms):\n" + f"    all-grads-sync {dots}: 31.25\n"))
+
+    assert found[10, "forward_backward_time_ns"] == [740 * MS] and found[20, "forward_backward_time_ns"] == [950 * MS]
+    assert found[20, "input_time_ns"] == [2.5 * MS] and found[20, "all_grads_sync_time_ns"] == [31.25 * MS]
+    assert not [key for key in found if key[1] == "optimizer_time_ns"], (
+        "printed before any step: whose it is, is unknown"
+    )
+    assert found[10, "step_time_ns"] == [900 * MS]
+
+
+def test_deepspeeds_timers_and_memory(tmp_path: Path) -> None:
+    stamp = "[2023-04-18 01:46:{second:02d},171] [INFO]"
+    block = (
+        f"{stamp} [utils.py:786:see_memory_usage] MA {{used}} GB         Max_MA 6.02 GB         CA 9.12 GB         Max_CA 9 GB \n"
+        f"{stamp} [logging.py:96:log_dist] [Rank 0] step={{step}}, skipped=0, lr=[9.6e-06], mom=[(0.9, 0.95)]\n"
+        f"{stamp} [logging.py:96:log_dist] [Rank 0] time (ms) | fwd_microstep: 54.76 | bwd_allreduce_microstep: 103.64\n"
+    )
+    text = "".join(block.format(second=step, step=step, used=3.5 + step) for step in (1, 2, 3))
+
+    tables = read(tmp_path, text)
+
+    found = values(tables)
+    assert found[2, "fwd_microstep_time_ns"] == [54.76 * MS]
+    assert found[1, "memory_allocated_bytes"] == [5.5 * GIB] and found[2, "memory_allocated_bytes"] == [6.5 * GIB]
+    assert found[1, "peak_memory_reserved_bytes"] == [9 * GIB] and found[1, "memory_reserved_bytes"] == [9.12 * GIB]
+    assert [row["ts_ns"] % 60_000_000_000 for row in tables["step_ends"].to_pylist()] == [
+        1_171_000_000, 2_171_000_000, 3_171_000_000,
+    ]  # fmt: skip

@@ -34,8 +34,10 @@ class Format(NamedTuple):
     """Its lines are no other format's."""
     prefix: str = ""
     """Put in front of names that no list knows."""
-    rank: str = ""
-    """One group: the global rank."""
+    unit: str = ""
+    """Unit of values that are printed without one."""
+    follows: bool = False
+    """Its lines have no step: they belong to the step line above them."""
 
 
 MEMORY_MIB = {
@@ -84,6 +86,11 @@ FORMATS = (
            r"\bstep[ =](\d+)",
            r"\bstep[ =]\d+(?:/\d+)?(.*)",
            rf"([A-Za-z][\w-]*)[ :=]+({NUMBER}(?: ?(?:sec|ms|s|[KMGT]i?B))?)(?:[\s,|]|$)"),
+    Format("megatron_timers", "..: ", r"[a-z][\w-]+ \.{2,}: \(?\d", "", r"(.*)",
+           rf"([a-z][\w-]+) \.{{2,}}: (?:\({NUMBER}, )?({NUMBER})\)?", unit="ms", follows=True),
+    Format("timers", "time (ms) | ", r"time \(ms\) \| [\w-]+: ", "", "", BARS, unit="ms", follows=True),
+    Format("deepspeed_memory", "Max_MA ", r"\bMA [\d.]+ [KMGT]B\s+Max_MA ", "", r"(.*)",
+           rf"((?:Max_)?[MC]A) ({NUMBER} [KMGT]B)", follows=True),
 )  # fmt: skip
 
 COMPOSER_HEADER = r"\[batch=(\d+)/\d+\]:?"

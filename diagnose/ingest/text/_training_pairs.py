@@ -151,9 +151,12 @@ def _metric(form: Format, key: str, unit: str) -> tuple[str, float]:
     if form.name == "nanotron" and unit in _SCALES:
         known = metrics.canonical(key)
         return (known[0] if known else _plain(key), _SCALES[unit])
+    unit = unit or form.unit
     known = metrics.canonical(key, unit) or (metrics.canonical(key) if unit else None)
     if known:
         return known
+    if form.unit == "ms":
+        return f"{_plain(key)}_time_ns", 1e6
     if form.name == "progress" and not key:
         return "step_time_ns", 1.0
     name = _plain(key)

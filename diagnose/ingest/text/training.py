@@ -32,7 +32,8 @@ from diagnose.schema import INGESTED, Tables
 
 MARK = "|".join(f"(?:{pattern})" for pattern in (*(f.mark for f in FORMATS), COMPOSER_HEADER, RESUMED, ARGUMENT))
 
-BEST_FIRST = sorted((form.name for form in FORMATS), key=("megatron_memory", "progress").count)
+Ints = npt.NDArray[np.int64]
+BEST_FIRST = sorted((form.name for form in FORMATS), key=("megatron_memory", "deepspeed_memory", "progress").count)
 """Where two formats print one figure, the frameworks' own step line counts."""
 
 
@@ -45,11 +46,13 @@ class Reader:
         self.settings: dict[str, str] = {}
         self.batch: int | None = None
         self.at: tuple[int, int] = (-1, -1)  # line and step of the last progress bar
+        self.last = -1  # step of the last line that prints one
 
     def feed(self, lines: Lines) -> int:
         """Read matching lines; how many were records."""
         self.resumed.append(lines.matching(RESUMED).number)
         known = self._arguments(lines)
+        steps_above = [(np.array([-1]), np.array([self.last]))]
         bars: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] = (np.array([self.at[0]]), np.array([self.at[1]]))
         for form in FORMATS:
             likely = lines.holding(form.literal)
@@ -63,7 +66,14 @@ class Reader:
                 steps = self._batches(lines, mine)
             elif form.name == "dictionary":
                 steps = bars[1][np.searchsorted(bars[0], mine.number, side="right") - 1]
+            elif form.follows:
+                steps = _above(steps_above, mine)
+                mine, steps = mine.take(steps >= 0), steps[steps >= 0]
+                if not len(mine):
+                    continue
             pairs = read.pairs(form, mine, steps)
+            if form.step and form.name != "progress":
+                steps_above.append((pairs.line, pairs.step))
             self.found.setdefault(form.name, []).append(pairs)
             known += len(mine)
             if form.name == "progress":
@@ -71,6 +81,7 @@ class Reader:
                 self.at = (int(bars[0][-1]), int(bars[1][-1]))
             if form.exclusive:
                 lines = lines.take(~np.isin(lines.number, mine.number))
+        self.last = int(_above(steps_above, None)[0])
         return known
 
     def _arguments(self, lines: Lines) -> int:
@@ -121,6 +132,15 @@ class Reader:
             self.settings["train.global_batch"] = f"{values[0].as_py():.0f}"
         elif len(values) > 1:
             self.settings.pop("train.global_batch", None)
+
+
+def _above(steps_above: list[tuple[Ints, Ints]], lines: Lines | None) -> Ints:
+    """The step printed last above each of the lines, or (None) at the end; -1 where none was."""
+    line, step = (np.concatenate(columns) for columns in zip(*steps_above, strict=True))
+    order = np.argsort(line, kind="stable")
+    if lines is None:
+        return step[order][-1:]
+    return step[order][np.searchsorted(line[order], lines.number, side="right") - 1]
 
 
 def _note(problem: str, count: int, detail: str) -> dict[str, Any]:
