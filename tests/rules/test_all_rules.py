@@ -25,7 +25,7 @@ def fires(rule: Rule) -> Tables:
 
 def timed(rule: Rule) -> bool:
     """Whether the rule measures time; what a log or a dump says alone costs an unknown time."""
-    return bool({"spans", "crossings"} & set(rule.needs))
+    return bool({"spans", "crossings", "uneven_work"} & set(rule.needs))
 
 
 def healthy() -> Tables:
@@ -97,6 +97,7 @@ def across_ranks() -> dict[str, list[dict[str, Any]]]:
     """Ranks that come last in turn by a little, and links that give what they should."""
     late = {"calls_count": 16, "judged_count": 16, "last_count": 8, "blamed_ns": MS // 2, "lost_ns": MS // 4}
     beside = {"equals_count": 2, "step_ns": 100 * MS, "more_ns": 0, "busbw_bytes_per_s": 300e9}
+    turns = {"step_ns": 100 * MS, "waits_ns": MS // 4, "judged_count": 16, "blamed_ratio": 0.5}
     compared = {"step_ns": 100 * MS, "waits_ns": MS // 4, "judged_count": 16, "last_count": 8, "blamed_ratio": 0.5}
     bandwidth = {"busbw_bytes_per_s": 300e9, "expected_busbw_bytes_per_s": 370e9, "of_expected_ratio": 0.81}
     expected = {"dim": "tp", "op": "all_reduce", "size_bytes": 32 * MIB, "ranks_count": 8, "node_count": 1}
@@ -106,8 +107,7 @@ def across_ranks() -> dict[str, list[dict[str, Any]]]:
         "boundaries": [{"evidence": "calls", "group": f"tp{n}", "slowdown_ratio": 1.0, **beside} for n in range(3)],
         "compared_ranks": [{"evidence": "calls", "rank": r, "ranks": [r], **compared} for r in (0, 1)],
         "uneven_work": [
-            {"evidence": e, **compared, "ranks": [0, 1], "variation_ratio": 0.02}
-            for e in ("calls", "pipeline", "steps")
+            {"evidence": e, **turns, "ranks": [0, 1], "variation_ratio": 0.02} for e in ("calls", "pipeline", "steps")
         ],
         "arrivals": [
             {"step": 1, "dim": "tp", "group": "tp0", "last_rank": r, "inherited": False, "exposed_late_ns": MS // 4}
