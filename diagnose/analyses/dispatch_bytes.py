@@ -64,15 +64,17 @@ def dispatch_bytes(
     setup = moe_setup.to_pylist()[0] if moe_setup.num_rows else {}
     if router_calls is not None and router_calls.num_rows and not router_calls["tokens_entered_count"].null_count:
         setup["tokens_count"] = round(pc.mean(router_calls["tokens_entered_count"]).as_py())
-    kept = _kept(router_load)
+    kept = _kept(router_load, exchanges)
     rows = [row for way in ("to", "back") if (row := _row(way, exchanges, all_to_all_loads, setup, kept))]
     return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
 
 
-def _kept(load: pa.Table | None) -> float | None:
-    """Share of assignments that experts worked on; None where drops are unknown."""
+def _kept(load: pa.Table | None, exchanges: pa.Table) -> float | None:
+    """Share of assignments that experts worked on, in the traced steps if recorded; None where drops are unknown."""
     if load is None or not load.num_rows:
         return None
+    traced = load.filter(pc.is_in(load["step"], pc.unique(exchanges["step"])))
+    load = traced if traced.num_rows else load
     if pc.all(load["dropless"].fill_null(False)).as_py():
         return 1.0
     assigned, dropped = load["assigned_count"], load["dropped_count"]
