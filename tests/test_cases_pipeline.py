@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests import ask
+from tests import ask, perturb
+from tests.perturb import ALL, Variant
 
 TIMELINES = "primus/tools/visualization/pp_vis/pp_data_example/gpu8_layer64_gbs16/pp8"
 LOGS = "bigscience/experiments/gpt2-meg/meg_gpt2_base_n{0}_dp1_tp4_pp{0}-*.out"
@@ -104,3 +105,28 @@ def test_e16_low_efficiency_is_configuration(stages: int, microbatches: int, tmp
         assert ask.finding(diagnosis, "pipeline-bubble").evidence["share_ratio"] == pytest.approx(law)
     else:
         assert ask.outcome(diagnosis, "pipeline-bubble").startswith("clear")
+
+
+@pytest.mark.parametrize("variant", ALL, ids=perturb.names(ALL))
+def test_e17_runs_on_other_hardware_do_not_compare(variant: Variant, tmp_path: Path) -> None:
+    files = perturb.write(ask.CASES / "E17", tmp_path, variant)
+    diagnosis = ask.run(*files)
+    (said,) = [row["detail"] for row in diagnosis.quality if row["problem"] == "several_runs"]
+    assert "no joint verdict" in said
+    assert "they ran on different GPUs" in said
+    assert "80GB-A" in said and "80GB-B" in said
+    assert "speeds do not compare" in said
+    assert all("speed-up" not in finding.summary for finding in diagnosis.findings)
+    for path in files:
+        alone = ask.run(path)
+        assert ask.problems(alone)["several_runs"] == 0
+        assert alone.job["gpu"].startswith("NVIDIA TestGPU 80GB-")
+
+
+def test_runs_on_equal_hardware_are_only_told_apart(tmp_path: Path) -> None:
+    files = perturb.write(ask.CASES / "E17", tmp_path, perturb.ORIGINAL)
+    for path in files:
+        path.write_text(path.read_text().replace("80GB-B", "80GB-A"))
+    (said,) = [row["detail"] for row in ask.run(*files).quality if row["problem"] == "several_runs"]
+    assert "no joint verdict" in said
+    assert "different GPUs" not in said

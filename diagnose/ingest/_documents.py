@@ -170,8 +170,19 @@ def tell_runs_apart(documents: list[Document]) -> list[dict[str, Any]]:
             document.row["run"] = homes[0] if homes else 0
     if len(runs) > 1:
         firsts = ", ".join(f"run {i}: {next(iter(run.claims.values())).row['path']}" for i, run in enumerate(runs))
-        notes.append({"problem": "several_runs", "count": len(runs), "detail": f"no joint verdict over them; {firsts}"})
+        detail = f"no joint verdict over them; {firsts}{_other_hardware(runs)}"
+        notes.append({"problem": "several_runs", "count": len(runs), "detail": detail})
     return notes
+
+
+def _other_hardware(runs: list[_Run]) -> str:
+    """What to say where runs name different GPUs: neither speeds nor a scaling curve of them mean anything."""
+    names = [sorted({d.row["gpu"] for d in run.claims.values() if d.row["gpu"]}) for run in runs]
+    known = [" / ".join(gpus) for gpus in names if gpus]
+    if len(set(known)) < 2:
+        return ""
+    named = ", ".join(f"run {i}: {' / '.join(gpus)}" for i, gpus in enumerate(names) if gpus)
+    return f"; they ran on different GPUs ({named}), so their speeds do not compare and say nothing about scaling"
 
 
 def _collisions(document: Document, runs: list[_Run]) -> list[dict[str, Any]]:
