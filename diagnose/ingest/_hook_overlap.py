@@ -40,6 +40,21 @@ def absent(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"problem": "hook_absent", "count": len(missing), "detail": detail}]
 
 
+def begun_late(parts: list[Tables]) -> list[dict[str, Any]]:
+    """A quality row per rank whose first records are not there: dropped by the bound, or removed."""
+    first: dict[tuple[int, int], int] = {}
+    for tables in parts:
+        if _kind(tables) in _RECORDS and tables["series"].num_rows:
+            key = _key(tables)
+            first[key] = min(first.get(key, 1 << 62), pc.min(tables["series"]["step"]).as_py())
+    late = {key: step for key, step in first.items() if step > 1}
+    if not late:
+        return []
+    shown = ranges(sorted({rank for rank, _ in late}))
+    detail = f"rank {shown}: records before step {min(late.values())} are gone (dropped as the oldest, or removed)"
+    return [{"problem": "hook_gap", "count": sum(step - 1 for step in late.values()), "detail": detail}]
+
+
 def _cut(tables: Tables, last: dict[tuple[int, int], int]) -> Tables:
     rows = tables["series"]
     if not rows.num_rows or (known := last.get(_key(tables))) is None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.ingest._documents import Document, drop_duplicates, rank_numbered_folders, tell_runs_apart
-from diagnose.ingest._hook_overlap import absent, without_repeats
+from diagnose.ingest._hook_overlap import absent, begun_late, without_repeats
 from diagnose.schema import INGESTED, Tables
 
 _CONSTANT_ROWS = 1 << 20
@@ -35,6 +35,7 @@ def merge(parts: list[Tables]) -> Tables:
     notes += _number_unknown(documents, parts)
     notes += tell_runs_apart(documents)
     notes += absent(document.row for document in documents if document.usable)
+    notes += begun_late(parts)
     kept = [d for d in documents if not d.dropped]
     for number, document in enumerate(kept):
         document.number = number

@@ -38,14 +38,14 @@ class Store:
         self._try("run folder", lambda: self.folder.mkdir(mode=0o700, parents=True, exist_ok=True))
         self.ring = self._ring()
         self.history = History(self.stem, self.writer) if hook.wants_history else None
-        for problem in self.problems:
-            self.note("no_place", 0, problem)
         self.control: Control | None = None
         self._server: Any = None
         self.torch_socket: str | None = None
         self._stop = threading.Event()
         if hook.wants_control and self.short is not None:
             self._listen(self.short)
+        for problem in self.problems:
+            self.note("no_place", 0, problem)
         self._describe()
         self._thread = threading.Thread(target=self._work, daemon=True, name="diagnose-history")
         self._thread.start()

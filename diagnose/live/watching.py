@@ -106,7 +106,7 @@ def ladder(rank: Rank, row: dict[str, Any]) -> dict[str, Any]:
     control = "error" not in asking.ask(rank, 2.0, verb="ping")
     server = rank.torch is not None and asking.torch_server(rank.torch, "ping", 2.0) is not None
     layers = {"control": control, "torch": server if rank.torch is not None else None, "ring": row["step"] is not None}
-    return {"layers": layers, "meaning": _meaning(str(row["state"]), control, is_stale(row))}
+    return {"layers": layers, "meaning": _meaning(state(rank), control, is_stale(row))}
 
 
 def _meaning(what: str, control: bool, stale: bool) -> str:

@@ -133,6 +133,14 @@ def test_gaps_are_told(facts: dict[str, int], problem: str, count: int, tmp_path
     assert problems(told)[problem] == count
 
 
+def test_a_history_whose_beginning_is_gone_is_told(tmp_path: Path) -> None:
+    rows = [record(n, hook_time_ns=1) for n in range(5, 8)]
+
+    tables = read(write(tmp_path / "rank00000.0003.history", rows, first_seq=5))
+
+    assert problems(tables) == {"hook_gap": 4}
+
+
 def test_missing_and_torn_records_are_told(tmp_path: Path) -> None:
     path = write(tmp_path / "h.history", [record(n) for n in range(1, 10)])
     data = bytearray(path.read_bytes())
@@ -231,7 +239,7 @@ def test_how_a_launched_job_ended(record_: dict[str, Any], problem: str | None, 
     settings = dict(zip(tables["settings"]["key"].to_pylist(), tables["settings"]["value"].to_pylist(), strict=True))
 
     assert settings["NCCL_DEBUG"] == "INFO" and settings["launch.command"] == "torchrun x.py" and "A" not in settings
-    assert [q for q in problems(tables)] == ([problem] if problem else [])
+    assert list(problems(tables)) == ([problem] if problem else [])
 
 
 @pytest.mark.parametrize("text", ['{"diagnose_launch": 1', '["diagnose_launch"]', '{"diagnose_launch": [' + "[" * 9999])

@@ -1,4 +1,4 @@
-"""An unchanged DDP script of 4 gloo ranks under `diagnose launch`: recorded, watched, captured, diagnosed, as it was."""
+"""An unchanged DDP script of 4 gloo ranks under `diagnose launch`: recorded, watched, captured, and as it was."""
 
 from __future__ import annotations
 
