@@ -36,6 +36,6 @@ PIPELINES: dict[str, TableSchema] = {
         ("phase", LABEL, "one of PHASES: forward, backward, send_forward, gradient_sync, optimizer, ..."),
         ("ts_ns", INT64, "start; absolute, or from an origin that all ranks of the step share"),
         ("dur_ns", INT64, "its duration as recorded"),
-        ("source", LABEL, "primus | bytedance | marks"),
+        ("source", LABEL, "primus | bytedance"),
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Marks of traces as rows of the shape of `microbatches`: who, which stage, which step, when.
+"""Work of pipeline stages in traces as rows of the shape of `microbatches`: by marks, else by sends and receives.
 
 A rank's stage is what its marks say (`PP:` numbers run over chunks: the lowest is its own, the next ones are its
 chunks), else its place in its pipeline group. Which copy of the pipeline a rank is in follows from the groups, too.
@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses._columns import Ints, flags, integers
+from diagnose.analyses._exchange_work import Places, exchanged_work
 from diagnose.analyses._mark_times import steps_of, work_times
 from diagnose.analyses._pipeline_marks import UNKNOWN, Marks, find_marks
 from diagnose.analyses._pipeline_work import counted
@@ -19,14 +20,31 @@ _PIPELINE_ONLY = 1
 """Marks of this trust and better are made by pipeline schedules alone."""
 
 
-def marked_work(
-    events: pa.Table, steps: pa.Table | None, kernels: pa.Table | None, groups: pa.Table | None, clocks: pa.Table | None
+def work_in_traces(
+    events: pa.Table,
+    steps: pa.Table | None,
+    kernels: pa.Table | None,
+    groups: pa.Table | None,
+    clocks: pa.Table | None,
+    collectives: pa.Table | None,
 ) -> pa.Table | None:
-    """Rows of `microbatches`; None where no trace has marks of a pipeline."""
+    """Rows of `microbatches`; None where no trace tells of a pipeline."""
+    places, moved = _places(groups), _offsets(clocks)
     marks = find_marks(events)
-    if marks is None:
-        return None
-    places = _places(groups)
+    found = None if marks is None else _marked(marks, events, steps, kernels, places, moved)
+    if found is None and places and kernels is not None and collectives is not None:
+        return exchanged_work(kernels, collectives, places, moved)
+    return found
+
+
+def _marked(
+    marks: Marks,
+    events: pa.Table,
+    steps: pa.Table | None,
+    kernels: pa.Table | None,
+    places: Places,
+    offsets: dict[int, int],
+) -> pa.Table | None:
     step = steps_of(marks, steps)
     start, end = work_times(marks, events, kernels)
     told = np.array([s.trust <= _PIPELINE_ONLY or s.stage != UNKNOWN for s in marks.said])
@@ -37,7 +55,7 @@ def marked_work(
     marks, step, start, end = marks.take(kept), step[kept], start[kept], end[kept]
     stage, chunk = _stages(marks, places)
     replica = np.array([places.get(rank, (UNKNOWN, UNKNOWN))[1] for rank in marks.rank.tolist()])
-    moved = _offsets(marks.rank, clocks)
+    moved = np.array([offsets.get(r, 0) for r in marks.rank.tolist()], np.int64)
     microbatch = np.array([s.microbatch for s in marks.said])
     phase = [s.phase for s in marks.said]
     key = np.column_stack([marks.rank, step, np.unique(phase, return_inverse=True)[1]])
@@ -56,14 +74,14 @@ def _or_null(values: Ints) -> pa.Array:
     return pa.array(values, mask=values == UNKNOWN)
 
 
-def _places(groups: pa.Table | None) -> dict[int, tuple[int, int]]:
+def _places(groups: pa.Table | None) -> Places:
     """Rank -> (stage, copy of the pipeline) by pipeline groups of several ranks."""
     rows = [] if groups is None else groups.to_pylist()
     pipes = sorted({tuple(g["ranks"]) for g in rows if g["dim"] == "pp" and g["ranks"] and len(g["ranks"]) > 1})
     return {rank: (stage, copy) for copy, ranks in enumerate(pipes) for stage, rank in enumerate(ranks)}
 
 
-def _stages(marks: Marks, places: dict[int, tuple[int, int]]) -> tuple[Ints, Ints]:
+def _stages(marks: Marks, places: Places) -> tuple[Ints, Ints]:
     """(stage, chunk) of each mark."""
     said = np.array([s.stage for s in marks.said])
     chunk = np.array([s.chunk for s in marks.said])
@@ -77,10 +95,9 @@ def _stages(marks: Marks, places: dict[int, tuple[int, int]]) -> tuple[Ints, Int
     return stage, chunk
 
 
-def _offsets(rank: Ints, clocks: pa.Table | None) -> Ints:
-    """What to add to each time; 0 where the clocks cannot be compared."""
+def _offsets(clocks: pa.Table | None) -> dict[int, int]:
+    """Rank -> what to add to its times; ranks whose clocks cannot be compared are not in it."""
     if clocks is None:
-        return np.zeros(len(rank), np.int64)
+        return {}
     known = clocks.filter(pa.array(flags(clocks["offset_ns"].is_valid())))
-    offset = dict(zip(integers(known["rank"]).tolist(), integers(known["offset_ns"]).tolist(), strict=True))
-    return np.array([offset.get(r, 0) for r in rank.tolist()], np.int64)
+    return dict(zip(integers(known["rank"]).tolist(), integers(known["offset_ns"]).tolist(), strict=True))

@@ -1,10 +1,10 @@
 """Work of pipeline stages for their micro-batches on one clock: recorded by timelines, or recognised from marks.
 
-Rows of `microbatches`, or else of marks in traces (`_pipeline_marks`), with what they leave open filled in. A stage
-that the source does not name is the rank's place in its pipeline group; where no group is known, stages are told by the
-order in which ranks begin their first forward. Ranks of one stage are copies of it, numbered by rank. Micro-batches
-without a number are counted in order of time within stage, chunk and phase, which is right where a stage takes them in
-turn (all schedules that do not reorder do). What cannot be told stays null.
+Rows of `microbatches`, else of marks in traces (`_pipeline_marks`), else of sends and receives (`_exchange_work`). A
+stage that the source does not name is the rank's place in its pipeline group; where no group is known, stages are told
+by the order in which ranks begin their first forward. Ranks of one stage are copies of it, numbered by rank.
+Micro-batches without a number are counted in order of time within stage, chunk and phase, which is right where a stage
+takes them in turn (all schedules that do not reorder do). What cannot be told stays null.
 Marks that any training loop has (`forward`, Megatron-LM's `forward_step`) count only on ranks of a pipeline group.
 Times of traces are moved to the reference rank's clock where `clocks` knows the offset; timelines have origins of their
 own.
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses._columns import Ints, codes, dictionary, integers
-from diagnose.analyses._marked_work import marked_work
+from diagnose.analyses._marked_work import work_in_traces
 from diagnose.pipeline_tables import COMPUTE_PHASES
 from diagnose.schema import INGESTED, INT32, INT64, LABEL, table
 
@@ -32,7 +32,7 @@ SCHEMA = table(
     ("phase", LABEL, "as in microbatches: forward, backward, backward_input, weight, send_forward, ..."),
     ("ts_ns", INT64, "start on the common clock"),
     ("dur_ns", INT64, "duration"),
-    ("source", LABEL, "primus | bytedance | marks"),
+    ("source", LABEL, "primus | bytedance | marks | exchanges"),
 )
 
 
@@ -43,11 +43,12 @@ def stage_work(
     kernels: pa.Table | None = None,
     groups: pa.Table | None = None,
     clocks: pa.Table | None = None,
+    collectives: pa.Table | None = None,
 ) -> pa.Table:
     """Rows sorted by step, replica, stage and start."""
     if microbatches is None or not microbatches.num_rows:
-        marked = None if events is None else marked_work(events, steps, kernels, groups, clocks)
-        microbatches = marked if marked is not None else INGESTED["microbatches"].empty()
+        seen = None if events is None else work_in_traces(events, steps, kernels, groups, clocks, collectives)
+        microbatches = seen if seen is not None else INGESTED["microbatches"].empty()
     rows = microbatches.filter(microbatches["rank"].is_valid())
     if not rows.num_rows:
         return SCHEMA.empty()

@@ -127,6 +127,50 @@ def test_a_device_works_when_its_kernels_run_not_when_the_host_marks() -> None:
     ]  # fmt: skip
 
 
+def exchanged(job: Pipeline) -> dict[str, Any]:
+    """Kernels and exchanges of a simulated pipeline on devices: three kernels a piece, sends and receives around it."""
+    kernels: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    last = job.stages - 1
+    for order, d in enumerate(pipelines.run(job)):
+        launch = EPOCH + 1000 * order
+        exchanges = [(d.stage > 0, -1, 3), (d.stage < last, 1, 900)] if d.phase == "F" else [
+            (d.stage < last, 1, 3), (d.stage > 0, -1, 900)
+        ]  # fmt: skip
+        calls += [
+            {"rank": d.stage, "step": 5, "op": "send" if late > 3 else "recv", "dim": "pp", "launch_ns": launch + late,
+             "peer": d.stage + way, "ts_ns": EPOCH, "dur_ns": MS}
+            for there, way, late in exchanges if there
+        ]  # fmt: skip
+        third = (d.end_ns - d.start_ns) // 3
+        for i in range(3):
+            kernels.append(
+                {"rank": d.stage, "step": 5, "device": 0, "class": "compute", "launch_ns": launch + 100 * (i + 1),
+                 "phase": {"F": "forward", "B": "backward"}[d.phase], "ts_ns": EPOCH + d.start_ns + i * third,
+                 "dur_ns": third if i < 2 else d.end_ns - d.start_ns - 2 * third}
+            )  # fmt: skip
+        kernels.append(kernels[-1] | {"launch_ns": launch + 950, "dur_ns": 1000, "ts_ns": EPOCH + d.end_ns - 1000})
+    return {"kernels": table("kernels", kernels), "collectives": table("collectives", calls)}
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_sends_and_receives_alone_tell_schedule_and_bubble(schedule: str) -> None:
+    known = {"events": table("events", []), "steps": steps(4), **exchanged(Pipeline(schedule, 4, 8))}
+    (row,) = bubbles(stage_work(**known, groups=group(0, 1, 2, 3))).to_pylist()
+
+    assert (row["schedule"], row["microbatches_count"]) == (schedule, 8)
+    assert row["bubble_ns"] == pytest.approx(row["law_ns"], abs=20)
+    assert stage_work(**known, groups=group(0, 1, 2, 3, dim="dp")).num_rows == 0, "sends of something else"
+
+
+def test_a_step_with_more_forwards_than_backwards_is_not_told() -> None:
+    known = {"events": table("events", []), "steps": steps(4), **exchanged(Pipeline("1f1b", 4, 8))}
+    kernels = known["kernels"].to_pylist()
+    cut = [row for row in kernels if row["phase"] == "forward" or row["launch_ns"] < EPOCH + 10_000]
+    known["kernels"] = table("kernels", cut)
+    assert stage_work(**known, groups=group(0, 1, 2, 3)).num_rows == 0
+
+
 def test_a_host_waits_for_its_receive_before_the_first_operator() -> None:
     def event(name: str, start: int, end: int, kind: str = "op") -> dict[str, Any]:
         return {"rank": 0, "kind": kind, "name": name, "ts_ns": EPOCH + start * MS, "dur_ns": (end - start) * MS}
