@@ -68,12 +68,39 @@ class Runs(NamedTuple):
 
 def runs(code: Ints, *then: Ints) -> Runs:
     """Runs of equal `code`, rows within one ordered by `then` (the first counts most)."""
-    order = np.lexsort((*reversed(then), code)) if then else np.argsort(code, kind="stable")
+    order = sorted_by(code, *then)
     new = np.ones(len(order), bool)
     new[1:] = code[order][1:] != code[order][:-1]
     index = np.empty(len(order), np.int64)
     index[order] = np.cumsum(new) - 1
     return Runs(order, np.flatnonzero(new), index)
+
+
+def dense_pair(first: np.ndarray, second: np.ndarray | None = None) -> Ints:
+    """Dense code of a value, or of a pair of values."""
+    if second is None:
+        return np.unique(first, return_inverse=True)[1].astype(np.int64)
+    low = int(second.min())
+    return np.unique(first * (int(second.max()) - low + 1) + (second - low), return_inverse=True)[1].astype(np.int64)
+
+
+def sorted_by(*keys: Ints) -> Ints:
+    """Rows in order of the keys, the first counts most; equal ones stay in order. As `numpy.lexsort`, several times
+    faster where value and row number fit one 64-bit number: then plain numbers are sorted."""
+    count = len(keys[0])
+    order: Ints | None = None
+    bits = max(count - 1, 1).bit_length()
+    for key in reversed(keys):
+        low, high = (int(key.min()), int(key.max())) if count else (0, 0)
+        mine = key if order is None else key[order]
+        if bits + (high - low).bit_length() < 63:
+            packed = ((mine - low) << bits) | np.arange(count)
+            packed.sort()
+            place = packed & ((1 << bits) - 1)
+        else:
+            place = np.argsort(mine, kind="stable")
+        order = place if order is None else order[place]
+    return np.arange(count) if order is None else order
 
 
 def instances(rows: Rows, key: Ints) -> tuple[Ints, Flags]:
@@ -157,7 +184,7 @@ def middle(values: Ints, code: Ints) -> Ints:
 
 def _middles(values: Ints, member: Runs) -> Ints:
     """Lower median per run."""
-    order = np.lexsort((values, member.of_row))
+    order = sorted_by(member.of_row, values)
     found: Ints = values[order][member.first + (member.size_of - 1) // 2]
     return found
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from diagnose.analyses._instances import sorted_by
 from diagnose.analyses.matches import matches
 from fixtures.simulate.many_ranks import Faults, Shape, calls
 from tests.analyses import many_ranks as many
@@ -124,6 +127,13 @@ def test_sends_without_a_peer_say_so():
     columns["peer"][:] = -1
     table = matches(many.calls(columns), many.members(Shape(pp=2)), many.files(Shape(pp=2)))
     assert set(table["reason"].cast(pa.string()).to_pylist()) == {"no_peer"}
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-(1 << 62), 1 << 62), st.integers(0, 5)), max_size=20))
+def test_rows_are_sorted_as_numpy_does(rows):
+    keys = np.array(rows, np.int64).reshape(-1, 3).T
+    assert sorted_by(*keys).tolist() == np.lexsort(keys[::-1]).tolist()
+    assert sorted_by(keys[0]).tolist() == np.argsort(keys[0], kind="stable").tolist()
 
 
 def test_nothing_in_nothing_out():
