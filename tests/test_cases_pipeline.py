@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -9,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from diagnose.errors import UsageError
+from diagnose.selection import Selection
+from fixtures.simulate import pipelines
+from fixtures.simulate.pipelines import MS, Pipeline
 from tests import ask, perturb
 from tests.perturb import ALL, Variant
 
@@ -130,3 +135,36 @@ def test_runs_on_equal_hardware_are_only_told_apart(tmp_path: Path) -> None:
     (said,) = [row["detail"] for row in ask.run(*files).quality if row["problem"] == "several_runs"]
     assert "no joint verdict" in said
     assert "different GPUs" not in said
+
+
+@pytest.mark.parametrize(
+    ("heavy", "scale", "name"), [(0, 1, "pp_rank_{}.json"), (3, 9, "stage{}.json"), (5, 2, "{}.json")]
+)
+def test_another_heavy_stage_is_named_with_what_an_even_split_wins(
+    heavy: int, scale: int, name: str, tmp_path: Path
+) -> None:
+    times = {"forward_ns": 60 * MS * scale, "input_ns": 35 * MS * scale, "weight_ns": 35 * MS * scale}
+    even = Pipeline("1f1b", 8, 16, **times)
+    uneven = dataclasses.replace(even, slow_stages={s: 1.21 if s == heavy else 0.97 for s in range(8)})
+    pipelines.timelines(uneven, tmp_path, 4, name)
+    diagnosis = ask.run(tmp_path)
+    found = ask.finding(diagnosis, "stage-imbalance")
+    assert found.evidence["stage"] == heavy
+    assert found.lost_ns == pytest.approx(pipelines.length_ns(uneven) - pipelines.length_ns(even), rel=0.02)
+    assert set(ask.found(diagnosis)) == {"stage-imbalance", "pipeline-bubble"}
+
+
+def test_a_healthy_pipeline_has_no_finding(tmp_path: Path) -> None:
+    pipelines.timelines(Pipeline("1f1b", 4, 64), tmp_path, 3)
+    diagnosis = ask.run(tmp_path)
+    assert diagnosis.findings == []
+    assert bubble_question(diagnosis)["answer"] == "yes"
+    assert "4.5% of the step is the schedule's bubble, as measured" in bubble_question(diagnosis)["figure"]
+
+
+def test_only_the_selected_steps_count(corpus: Path) -> None:
+    diagnosis = ask.run(corpus / TIMELINES, selected=Selection(steps=(4, 9)))
+    assert {row["step"] for row in ask.rows(diagnosis, "bubbles")} == set(range(4, 10))
+    assert ask.finding(diagnosis, "stage-imbalance").evidence["steps_count"] == 6
+    with pytest.raises(UsageError, match="not in these inputs"):
+        ask.run(corpus / TIMELINES, selected=Selection(steps=(90, 99)))
