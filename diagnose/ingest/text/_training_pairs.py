@@ -55,12 +55,13 @@ def pairs(form: Format, lines: Lines, steps: Ints | None) -> Pairs:
     body = lines.text if form.pair == BARS else _extracted(lines.text, form.body, 1)[0]
     record, key, given = _key_and_value(body, form.pair)
     number, unit = _numbers(given)
-    named = pc.dictionary_encode(pc.binary_join_element_wise(key, unit, "\t"))
-    names, code, factor = _named(form, named)
+    labels, at = _labels(key, unit)
+    names, code, factor = _named(form, labels, at)
     value = number * factor
     if form.name == "progress":
-        value, names = _rates(named, number, value, code, names, groups(lines.text, _BAR, 1)[0], record)
-    kept = (code >= 0) & ~np.isnan(number) | ((code >= 0) & _printed_nan(given))
+        units = [label[1] for label in labels]
+        value, names = _rates(units, at, number, value, code, names, groups(lines.text, _BAR, 1)[0], record)
+    kept = (code >= 0) & (~np.isnan(number) | _printed_nan(given, number))
     own = _step(form, lines.text) if steps is None else steps
     when = moments(pc.utf8_slice_codeunits(lines.text, 0, _STAMPED))
     return Pairs(lines.number, own, _ranks(lines), record[kept], names, code[kept], value[kept], when)
@@ -84,31 +85,46 @@ def _key_and_value(body: pa.Array, pair: str) -> tuple[Ints, pa.Array, pa.Array]
     row, piece = pc.list_parent_indices(pieces), pc.list_flatten(pieces)
     mine = pc.match_substring(piece, between)
     row, piece = row.filter(mine), piece.filter(mine)
-    halves = pc.split_pattern(piece, between, max_splits=1)
-    if not len(halves):
-        return np.zeros(0, np.int64), pa.array([], pa.string()), pa.array([], pa.string())
-    key, value = (pc.utf8_trim_whitespace(pc.list_element(halves, i)) for i in (0, 1))
+    halves = pc.list_flatten(pc.split_pattern(piece, between, max_splits=1))  # key, value, key, value, ...
+    key, value = (pc.ascii_trim_whitespace(halves.take(pa.array(np.arange(i, len(halves), 2)))) for i in (0, 1))
     return np.asarray(row, np.int64), key, value
 
 
-def _numbers(given: pa.Array) -> tuple[Floats, pa.Array]:
+def _numbers(given: pa.Array) -> tuple[Floats, pa.DictionaryArray]:
     """Leading number of each text (NaN where there is none) and the letters behind it."""
-    easy = pc.match_substring_regex(given, _EASY)
-    number = np.full(len(given), np.nan)
-    number[np.asarray(easy)] = np.asarray(given.filter(easy).cast(pa.float64()))
-    other = pc.invert(easy)
-    unit = np.full(len(given), "", object)
-    if pc.any(other).as_py():
-        digits, letters = _extracted(given.filter(other), _VALUE, 2)
+    number, unit = np.full(len(given), np.nan), np.zeros(len(given), np.int32)
+    easy = np.asarray(pc.match_substring_regex(given, _EASY))
+    number[easy] = np.asarray(given.filter(pa.array(easy)).cast(pa.float64()))
+    units = [""]
+    if not easy.all():
+        digits, letters = _extracted(given.filter(pa.array(~easy)), _VALUE, 2)
         digits = pc.replace_substring(digits, ",", "")
         plain = pc.if_else(pc.equal(digits, ""), "nan", digits)
-        number[np.asarray(other)] = np.asarray(plain.cast(pa.float64()))
-        unit[np.asarray(other)] = letters.to_numpy(zero_copy_only=False)
-    return number, pa.array(unit, pa.string())
+        number[~easy] = np.asarray(plain.cast(pa.float64()))
+        coded = letters.dictionary_encode()
+        units += coded.dictionary.to_pylist()
+        unit[~easy] = np.asarray(coded.indices) + 1
+    return number, pa.DictionaryArray.from_arrays(pa.array(unit), pa.array(units, pa.string()))
 
 
-def _printed_nan(given: pa.Array) -> npt.NDArray[np.bool_]:
-    return np.asarray(pc.match_substring_regex(given, r"^[-+]?(?:nan|NaN)\b"))
+def _labels(key: pa.Array, unit: pa.DictionaryArray) -> tuple[list[tuple[str, str]], Ints]:
+    """Distinct keys with their units, and which of them each pair has."""
+    coded = key.dictionary_encode()
+    keys, units = coded.dictionary.to_pylist(), unit.dictionary.to_pylist()
+    both = np.asarray(coded.indices, np.int64) * len(units) + np.asarray(unit.indices)
+    seen = np.zeros(len(keys) * len(units), bool)
+    seen[both] = True
+    labels = [(keys[n // len(units)], units[n % len(units)]) for n in np.flatnonzero(seen).tolist()]
+    return labels, (np.cumsum(seen) - 1)[both]
+
+
+def _printed_nan(given: pa.Array, number: Floats) -> npt.NDArray[np.bool_]:
+    """Where what is no number was printed as one that is none."""
+    printed = np.isnan(number)
+    if printed.any():
+        text = given.filter(pa.array(printed))
+        printed[printed] = np.asarray(pc.match_substring_regex(text, r"^[-+]?(?:nan|NaN)\b"))
+    return printed
 
 
 def _step(form: Format, text: pa.Array) -> Ints:
@@ -124,7 +140,7 @@ def _step(form: Format, text: pa.Array) -> Ints:
 
 def _ranks(lines: Lines) -> Ints:
     rank = np.full(len(lines), UNKNOWN_RANK)
-    likely = np.asarray(pc.match_substring_regex(lines.text, r"ank[ -]?\d|^\[1,"))
+    likely = np.asarray(pc.or_(pc.match_substring(lines.text, "ank"), pc.starts_with(lines.text, "[1,")))
     if likely.any():
         found = _extracted(lines.text.filter(pa.array(likely)), _RANK, 4)
         text = pc.binary_join_element_wise(*found, "")
@@ -132,16 +148,14 @@ def _ranks(lines: Lines) -> Ints:
     return rank
 
 
-def _named(form: Format, named: pa.DictionaryArray) -> tuple[list[str], Ints, Floats]:
+def _named(form: Format, labels: list[tuple[str, str]], at: Ints) -> tuple[list[str], Ints, Floats]:
     """Names, the code of every pair (-1: no metric) and its factor."""
     names: dict[str, int] = {}
     codes, factors = [], []
-    for text in named.dictionary.to_pylist():
-        key, unit = text.split("\t")
+    for key, unit in labels:
         metric, factor = _metric(form, key, unit)
         codes.append(names.setdefault(metric, len(names)) if metric else -1)
         factors.append(factor)
-    at = np.asarray(named.indices, np.int64)
     return list(names), np.array(codes, np.int64)[at], np.array(factors, np.float64)[at]
 
 
@@ -167,8 +181,9 @@ def _plain(key: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", key.lower()).strip("_")
 
 
-def _rates(
-    named: pa.DictionaryArray,
+def _rates(  # noqa: PLR0913, PLR0917  columns of one table
+    units: list[str],
+    at: Ints,
     number: Floats,
     value: Floats,
     code: Ints,
@@ -177,8 +192,6 @@ def _rates(
     record: Ints,
 ) -> tuple[Floats, list[str]]:
     """A bar's rate as time per step; bars that are about something else than training under a name of their own."""
-    units = [text.split("\t")[1] for text in named.dictionary.to_pylist()]
-    at = np.asarray(named.indices, np.int64)
     direct = np.array([_RATES.get(unit, np.nan) for unit in units])[at]
     inverse = np.array([unit in _INVERSE_RATES for unit in units])[at]
     with np.errstate(divide="ignore"):

@@ -50,8 +50,7 @@ class Reader:
 
     def feed(self, lines: Lines) -> int:
         """Read matching lines; how many were records."""
-        self.resumed.append(lines.matching(RESUMED).number)
-        known = self._arguments(lines)
+        known = 0
         steps_above = [(np.array([-1]), np.array([self.last]))]
         bars: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] = (np.array([self.at[0]]), np.array([self.at[1]]))
         for form in FORMATS:
@@ -82,7 +81,8 @@ class Reader:
             if form.exclusive:
                 lines = lines.take(~np.isin(lines.number, mine.number))
         self.last = int(_above(steps_above, None)[0])
-        return known
+        self.resumed.append(lines.matching(RESUMED).number)  # of what is left: step lines are neither
+        return known + self._arguments(lines)
 
     def _arguments(self, lines: Lines) -> int:
         mine = lines.matching(ARGUMENT)
