@@ -42,7 +42,8 @@ def recompute(text: str) -> list[str] | str:
 def mosaic(raw: dict[str, str]) -> dict[str, Any]:
     """Composer FSDP; Triton flash attention, the first algorithm; RoCE 1600 Gb/s a node on A100, 3200 on H100.
 
-    Composer's mixed precision DEFAULT reduces gradients in fp32, PURE in bf16.
+    Composer's mixed precision DEFAULT reduces gradients in fp32, PURE in bf16. llm-foundry's loss_fn is
+    fused_crossentropy (flash-attn).
     """
     precision = "fp8" if "fp8" in raw["precision"] else "bf16"
     return {
@@ -52,6 +53,7 @@ def mosaic(raw: dict[str, str]) -> dict[str, Any]:
             "grad_dtype": "fp32" if "DEFAULT" in raw["precision"] else "bf16",
             "attention_kernel": "flash1",
             "fusion": "norms",
+            "loss": "fused",
         },
         "cluster": {"inter_bytes_per_s": (50 if raw["gpu"].startswith("H100") else 25) * GB},
         "search": {"framework": "fsdp"},
@@ -102,7 +104,7 @@ def selene(raw: dict[str, str]) -> dict[str, Any]:
 
 def torchtitan(raw: dict[str, str]) -> dict[str, Any] | None:
     """FSDP2 on 8 x 400 Gb/s; memory is the caching allocator's, so no context; local batch is split into
-    micro-batches."""
+    micro-batches. The loss was not compiled in 2024 (train.py: "compiling loss function causes CUDA errors")."""
     text = raw["precision"] + raw["note"]
     stages = count(raw["pp"])  # pipeline micro-batches default to one per stage of the schedule (torchtitan config)
     chunks = 2 if raw["vp"].startswith(">1") else 1
@@ -118,6 +120,7 @@ def torchtitan(raw: dict[str, str]) -> dict[str, Any] | None:
             "zero": 3,
             "grad_dtype": "fp32",
             "fusion": "all" if "compile" in text else "none",
+            "loss": "fused" if "compile" in text and "2024" not in raw["source"] else "torch",
             "attention_kernel": "flash2",
             "recompute": "full" if raw["recompute"].startswith("full") else ["every_other_product"],
         },
@@ -144,6 +147,7 @@ def bridge(raw: dict[str, str]) -> dict[str, Any] | None:
             "grad_dtype": "bf16",
             "trainable_ratio": trainable,
             "attention_kernel": "cudnn",
+            "loss": "fused",
         },
         "cluster": {"gpus_per_node": 8 if raw["gpu"] in ("H100", "B200", "B300") else 4},
         "model": {},

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from diagnose.formulas.links import Fabric, Placement, collective_s
 from diagnose.planner.devices import find_device
+from diagnose.planner.host import LAUNCH_S
 from diagnose.planner.job import Job
 from diagnose.planner.stages import StageParameters, layers_per_stage
 from diagnose.planner.traffic import WIDTH_BYTES, Groups
@@ -56,11 +57,16 @@ def data_parallel_s(job: Job, passes: Passes, weights: StageParameters, fabric: 
         return job.microbatches * (late + _behind_each(job, passes, gather, again - late + reduce))
     if not train.zero:  # every rank keeps all gradients: one all-reduce, in the framework's buckets
         reduce, gather = _all_reduce_s(job, weights, grad, fabric, groups), 0.0
+    elif job.search.framework in SLICED:
+        reduce = _whole_all_reduce_s(job, weights, grad, fabric, groups)
+        gather += _slices_s(job, groups)
+    tied = _tied_s(job, groups, fabric)
     if not job.layout.overlap_grad_reduce:
-        return reduce + gather
+        return reduce + gather + tied
     layers = max(layers_per_stage(job))
     tail = (reduce + gather) / layers
-    return tail + max(0.0, reduce - tail - passes.backward_s) + max(0.0, gather - tail - passes.forward_s)
+    hidden = max(0.0, reduce - tail - passes.backward_s) + max(0.0, gather - tail - passes.forward_s)
+    return tail + hidden + tied
 
 
 BUCKET_BYTES = {"nanotron": 25e6, "fsdp": 25e6, "torchtitan": 25e6, "deepspeed": 5e8, "megatron": 1.6e8}
@@ -74,6 +80,37 @@ def _all_reduce_s(job: Job, weights: StageParameters, width: float, fabric: Fabr
         buckets = max(1.0, size / BUCKET_BYTES[job.search.framework])
         total += buckets * collective_s("all_reduce", size / buckets, place, fabric) if size else 0.0
     return total
+
+
+SLICED = ("nanotron",)
+"""Frameworks whose ZeRO-1 all-reduces the whole gradient buffer ("too memory hungry, instead we run all_reduce",
+trainer.py) and gathers weights as one slice for each parameter and rank (optim/zero.py, all_gather_coalesced)."""
+MATRICES_PER_LAYER = 6
+"""Parameters of a nanotron layer: query-key-value, output, gate-up, down, two norms (models/llama.py)."""
+
+
+def _whole_all_reduce_s(job: Job, weights: StageParameters, width: float, fabric: Fabric, groups: Groups) -> float:
+    """Every gradient in one all-reduce."""
+    return collective_s("all_reduce", weights.dense * width, groups.dp, fabric) + collective_s(
+        "all_reduce", weights.experts * width, groups.edp, fabric
+    )
+
+
+def _slices_s(job: Job, groups: Groups) -> float:
+    """Host time of copying gathered weights out: an operator for each slice of each parameter, whatever its size."""
+    if groups.dp.ranks == 1:
+        return 0.0
+    return max(layers_per_stage(job)) * MATRICES_PER_LAYER * groups.dp.ranks * LAUNCH_S
+
+
+def _tied_s(job: Job, groups: Groups, fabric: Fabric) -> float:
+    """Gradients of a tied embedding: one all-reduce between first and last stage after the backward pass (Megatron-LM
+    finalize_model_grads, nanotron sync_tied_weights_gradients)."""
+    model, layout, train = job.model, job.layout, job.train
+    if not model.tied or layout.pp == 1:
+        return 0.0
+    size = model.vocab * model.hidden / layout.tp * WIDTH_BYTES[train.grad_dtype] * train.trainable_ratio
+    return collective_s("all_reduce", size, Placement(2, 1 if groups.pp_crosses else 2), fabric)
 
 
 def _behind_each(job: Job, passes: Passes, forward: float, backward: float) -> float:

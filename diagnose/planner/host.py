@@ -17,6 +17,11 @@ def kernels_count(moe: bool, fixed_capacity: bool, full_recompute: bool) -> floa
     return count * (4 / 3 if full_recompute else 1)
 
 
+def forward_kernels_count(moe: bool) -> float:
+    """Kernels of one layer's forward pass: a third of all."""
+    return (MOE_KERNELS if moe else DENSE_KERNELS) / 3
+
+
 DENSE_KERNELS = 60
 """About 20 forward and 40 backward: 6 products, attention, norms, residuals, activation, rotary and their gradients."""
 MOE_KERNELS = 700

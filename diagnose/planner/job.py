@@ -50,7 +50,8 @@ class Model:
 @dataclass(frozen=True, slots=True)
 class Train:
     """How one step is computed. `attention_kernel` and `fusion` say which kernels the software
-    has: `none` is eager PyTorch, `norms` has fused norms and rotary embedding only, `all` is compiled or hand-fused."""
+    has: `none` is eager PyTorch, `norms` has fused norms and rotary embedding only, `all` is compiled or hand-fused.
+    `loss`: `fused`, `torch` or `parallel` (planner.head); empty means the framework's own."""
 
     micro_batch: int
     global_batch: int
@@ -67,6 +68,7 @@ class Train:
     routing: str = "dropless"
     attention_kernel: str = ""
     fusion: str = "all"
+    loss: str = ""
     cuda_graphs: bool = False
     dropout: bool = False
 

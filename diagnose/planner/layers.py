@@ -110,10 +110,10 @@ def _layer_time(
     forward = backward = mlp_forward = 0.0
     for is_mlp, (count, shapes) in blocks:
         for shape in shapes:
-            ahead, back = _product(shape, device, bits, count)
+            ahead, back = product_passes_s(shape, device, bits, count)
             forward, backward = forward + ahead, backward + back
             mlp_forward += ahead if is_mlp else 0.0
-    last = _product(blocks[-1][1][1][-1], device, bits, blocks[-1][1][0])[0]
+    last = product_passes_s(blocks[-1][1][1][-1], device, bits, blocks[-1][1][0])[0]
     attend, attend_back = _attention(model, recipe, device, tokens, tp)
     stream = stream_s(_forward_bytes(model, split, (tokens, sp, bits, recipe), moe), device.hbm_bytes_per_s)
     ahead_phase = Phase(forward, attend, stream)
@@ -132,29 +132,18 @@ EARLY_STOP = ("fsdp", "torchtitan")
 """Frameworks whose full recompute is torch.utils.checkpoint(use_reentrant=False)."""
 
 
-def head_time(job: Job, device: Device) -> Phase:
-    """Output projection and loss of one micro-batch on the last stage: forward and backward, logits in fp32."""
-    model, layout = job.model, job.layout
-    tokens = job.train.micro_batch * model.seq_len // layout.cp
-    vocab = -(-model.vocab // layout.tp)
-    ahead, back = _product((tokens, vocab, model.hidden), device, 16, 1)
-    return Phase(ahead + back, 0.0, stream_s(LOGIT_BYTES * tokens * vocab, device.hbm_bytes_per_s))
-
-
 SUSTAINED_RATIO = 0.85
 """Products in training against the best product found alone: power limits and shapes (planner fallback: MAMF x
 0.85)."""
-LOGIT_BYTES = 24
-"""Traffic per logit: 16-bit written and read, fp32 copy, soft-max and its gradient, both ways."""
 
 
 def product_s(shape: tuple[int, int, int], gpu: str, bits: int, count: int) -> float | None:
     """Kernel seconds of `count` products (m, n, k) run together, as a plan has them; None for an unknown GPU."""
     device = find_device(gpu)
-    return _product(shape, device, bits, count)[0] - GAP_S if device else None
+    return product_passes_s(shape, device, bits, count)[0] - GAP_S if device else None
 
 
-def _product(shape: tuple[int, int, int], device: Device, bits: int, count: int) -> tuple[float, float]:
+def product_passes_s(shape: tuple[int, int, int], device: Device, bits: int, count: int) -> tuple[float, float]:
     """Forward, and backward (input and weight gradient: the same product with its dimensions exchanged)."""
     m, n, k = shape
     rate, width = SUSTAINED_RATIO * device.matmul_flop_per_s(bits), max(bits, 8) / 8

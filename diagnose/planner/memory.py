@@ -7,17 +7,23 @@ Sources: formulas.memory; in-flight micro-batches: formulas.schedules; DeepSpeed
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from diagnose.formulas.memory import StateBytes, attention_activation_bytes, mlp_activation_bytes, shard, state_bytes
 from diagnose.formulas.schedules import chunks_in_flight
 from diagnose.planner.job import Job
 from diagnose.planner.stages import StageParameters, layers_per_stage, stage_parameters
+from diagnose.planner.transients import transient_bytes
 
 CONTEXT_BYTES = 1.0e9
 """CUDA context and library workspaces: 0.5 to 1.5 GB."""
 COMMUNICATOR_BYTES = 0.3e9
 """One NCCL communicator: 4 MiB a channel and peer, tens to hundreds of MB in all (NCCL src/init.cc)."""
+
+
+DEEPSPEED_BUCKET = 5e8
+"""Elements of the buffer in which DeepSpeed reduces gradients (reduce_bucket_size, contiguous_gradients)."""
 
 
 class Memory(NamedTuple):
@@ -68,6 +74,12 @@ def _accumulator_bytes(job: Job) -> float:
     return 2.0 if two else 0.0
 
 
+def _optimizer_gradient_bytes(job: Job) -> float:
+    """The fp32 copy of 16-bit gradients that DeepSpeed's fp16 optimizer updates from, sharded like its moments
+    (stage_1_and_2.py: `single_grad_partition.to(fp32)`, its estimator's 16 bytes)."""
+    return 4.0 if job.search.framework == "deepspeed" and job.train.grad_dtype != "fp32" else 0.0
+
+
 def _states(job: Job, weights: StageParameters) -> tuple[float, float, float]:
     """Weights, gradients and optimizer bytes of one rank after sharding; frozen weights have neither of the last
     two."""
@@ -75,6 +87,7 @@ def _states(job: Job, weights: StageParameters) -> tuple[float, float, float]:
     full = state_bytes(
         train.precision, train.grad_dtype, train.optimizer.replace("adamw", "adam"), _accumulator_bytes(job)
     )
+    full = replace(full, optimizer=full.optimizer + _optimizer_gradient_bytes(job))
     zero = train.zero
     if job.search.framework in ("fsdp", "torchtitan") and zero >= 2:  # fp32 shards are the master copy
         full, zero = StateBytes(4.0, float(full.gradients), full.optimizer - 4), 3
@@ -89,23 +102,15 @@ def _states(job: Job, weights: StageParameters) -> tuple[float, float, float]:
 
 
 def _activations(job: Job, stage: int) -> float:
-    """Stored for backward, times what the schedule keeps in flight, plus the working set of one recomputed layer."""
-    layout, model = job.layout, job.model
+    """Stored for backward, times what the schedule keeps in flight, plus what is alive for a moment."""
+    layout = job.layout
     count = layers_per_stage(job)[stage]
     flight = chunks_in_flight(layout.pp, stage, job.microbatches, layout.vpp, layout.schedule) / layout.vpp
     full, working = _layer_bytes(job, stage)
     stored = full
     if "full" in job.train.recompute:
         stored = _input_bytes(job)
-    total = stored * count * flight + (working if stored < working else 0.0)
-    if stage == layout.pp - 1:
-        tokens = job.train.micro_batch * model.seq_len / layout.cp
-        total += tokens * (4 * model.hidden + LOGIT_PEAK_BYTES * model.vocab) / layout.tp
-    return total
-
-
-LOGIT_PEAK_BYTES = 10
-"""16-bit logits, their fp32 copy and its soft-max at the peak of the loss."""
+    return stored * count * flight + transient_bytes(job, stage, working if stored < working else 0.0)
 
 
 def _input_bytes(job: Job) -> float:
@@ -185,6 +190,8 @@ def _comm_buffers(job: Job, weights: StageParameters) -> float:
             buffers += 2 * held / layers + job.model.vocab * job.model.hidden * 2 / layout.tp
         else:
             buffers += held
+    if train.zero in (1, 2) and job.search.framework == "deepspeed":
+        buffers += 2.0 * DEEPSPEED_BUCKET
     tokens = train.micro_batch * job.model.seq_len / layout.cp
     if layout.pp > 1:
         buffers += 4 * tokens * job.model.hidden * 2 / layout.tp

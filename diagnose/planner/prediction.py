@@ -12,6 +12,7 @@ from diagnose.planner.memory import Memory, peak_memory
 from diagnose.planner.residual import MemoryBelief
 from diagnose.planner.stages import active_parameter_count
 from diagnose.planner.step_time import Factors, StepTime, step_time
+from diagnose.planner.transients import reclaimable_bytes
 
 MFU_CONVENTION = "model FLOPs without recompute, causal attention counted half, output head in, embedding out"
 SAFE_MEMORY_RATIO = 0.94
@@ -104,11 +105,14 @@ def memory_range(job: Job, calibration: Calibration) -> tuple[Memory, float, flo
     formula = peak_memory(job)
     belief = calibration.memory
     width = belief.half_width_bytes(formula)
+    beyond = belief.beyond_bytes(formula)
     memory = formula._replace(
-        activations=(1 + belief.factor) * formula.activations,
-        fragmentation=max(0.0, belief.offset_bytes),
-        comm_buffers=max(0.0, formula.comm_buffers + min(0.0, belief.offset_bytes)),
+        activations=max(0.0, (1 + belief.factor) * formula.activations + min(0.0, beyond)),
+        fragmentation=max(0.0, beyond),
     )
+    over = memory.total - SAFE_MEMORY_RATIO * job.cluster.gpu_memory_bytes
+    if over > 0:  # under pressure the allocator waits for the device and takes held blocks back
+        memory = memory._replace(activations=memory.activations - min(over, memory.activations, reclaimable_bytes(job)))
     return memory, max(0.0, memory.total - width), memory.total + width
 
 
@@ -116,7 +120,7 @@ def fits(job: Job, total: float, low: float, high: float, measured: bool) -> boo
     """True where even the high end fits, False where even the low end does not, None in between."""
     limit = SAFE_MEMORY_RATIO * job.cluster.gpu_memory_bytes
     if measured:
-        return total <= limit
+        return total <= limit * (1 + 1e-9)  # memory is cut to the limit itself where held blocks are taken back
     if high <= limit:
         return True
     return False if low > limit else None

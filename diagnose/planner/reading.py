@@ -24,6 +24,7 @@ CHOICES = {
     "train.routing": ("dropless", "capacity"),
     "train.attention_kernel": ("", "unfused", "flash1", "flash2", "flash3", "cudnn"),
     "train.fusion": ("none", "norms", "all"),
+    "train.loss": ("", "fused", "torch", "parallel"),
     "layout.schedule": SCHEDULES,
     "search.framework": FRAMEWORKS,
 }

@@ -16,9 +16,10 @@ from diagnose.formulas.matmul import stream_s
 from diagnose.formulas.schedules import ZERO_BUBBLE_SHARE
 from diagnose.planner.devices import find_device
 from diagnose.planner.gradients import Passes, data_parallel_s
+from diagnose.planner.head import head_time
 from diagnose.planner.host import GRAPH_SHARE, LAUNCH_S
 from diagnose.planner.job import Job
-from diagnose.planner.layers import EARLY_STOP, LayerTime, Phase, head_time, layer_time
+from diagnose.planner.layers import EARLY_STOP, LayerTime, Phase, layer_time
 from diagnose.planner.stages import StageParameters, layers_per_stage, stage_parameters
 from diagnose.planner.traffic import (
     Groups,

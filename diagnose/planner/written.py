@@ -89,7 +89,8 @@ def calibration_dict(calibration: Calibration | None) -> dict[str, Any] | None:
         "step_ratio": calibration.step_ratio,
         "outside_ns": round(calibration.outside_s * 1e9),
         "activations_ratio": 1 + calibration.memory.factor,
-        "memory_offset_bytes": round(calibration.memory.offset_bytes),
+        "allocator_ratio": calibration.memory.mean[1],
+        "memory_offset_bytes": round(calibration.memory.mean[2]),
         "reproduced": [
             {"quantity": quantity, "measured": measured, "modelled": modelled, "error_ratio": modelled / measured - 1}
             for quantity, measured, modelled in calibration.reproduced

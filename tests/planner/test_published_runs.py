@@ -17,7 +17,10 @@ pytestmark = [
     pytest.mark.skipif(not ROOT.is_dir(), reason=f"no validation tables in {ROOT} (set DIAGNOSE_VALIDATION)"),
     pytest.mark.slow,
 ]
-HELD = ("BLOOM", "Narayanan T1", "Narayanan T2", "Korthikanti T5", "torchtitan", "Bridge dense")
+HELD = (
+    *("BLOOM", "Narayanan T1", "Narayanan T2", "Korthikanti T5", "torchtitan", "Bridge dense", "Megatron README"),
+    "nanotron",
+)
 
 
 @pytest.mark.parametrize("label", HELD)
@@ -40,6 +43,14 @@ def test_bloom_memory_after_one_anchor_and_out_of_memory_verdicts() -> None:
     assert blind >= 0.9
     right, total, false = out_of_memory(found)
     assert (right >= 5, total, false) == (True, 6, 0)
+
+
+@pytest.mark.parametrize(("name", "bar"), [("torchtitan", 8), ("nanotron_ultrascale", 12)])
+def test_allocator_peaks_after_one_anchor(name: str, bar: float) -> None:
+    error, inside, blind, _ = memory_errors([row for row in rows(name)[0] if row.memory_bytes and not row.oom], True)
+    assert error <= bar
+    assert inside >= 0.9
+    assert blind >= 0.9
 
 
 def test_ranking_on_bloom() -> None:
