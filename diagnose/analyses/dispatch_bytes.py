@@ -5,7 +5,8 @@ the settings tell are factors on it, and `expected_bytes` is the product. What i
 another cause: tokens sent to replicas of an expert, wider elements than said, more padding than said, or a wrong fact.
 Bytes are messages, the rank's own share included; `leaving_bytes` is what went to other ranks where split sizes tell.
 Where a number is missing nothing is expected, and `missing` says which. Backward exchanges carry as much as forward
-ones, but their elements may be wider: only forward ones count where phases are known.
+ones, but their elements may be wider: backward ones do not count where phases are known, and of several widths only
+the narrowest does.
 
 Method: mean over calls and ranks (`exchanges`); formulas in `formulas.moe`.
 """
@@ -87,8 +88,9 @@ def _row(
     way: str, exchanges: pa.Table, loads: pa.Table | None, setup: dict[str, Any], kept: float | None
 ) -> dict[str, Any] | None:
     mine = exchanges.filter(pc.equal(exchanges["way"].cast(pa.string()), way))
-    forward = mine.filter(pc.equal(mine["phase"].cast(pa.string()), "forward"))
-    mine = forward if forward.num_rows else mine
+    backward = pc.equal(mine["phase"].cast(pa.string()), "backward").fill_null(False)
+    forward = mine.filter(pc.invert(backward))
+    mine = _narrowest(forward if forward.num_rows else mine)
     if not mine.num_rows:
         return None
     carried = mine["sent_bytes"] if way == "to" else mine["received_bytes"]
@@ -104,6 +106,13 @@ def _row(
         "leaving_bytes": _leaving(mine, loads),
     }  # fmt: skip
     return row | _expected(way, row, setup, kept)
+
+
+def _narrowest(mine: pa.Table) -> pa.Table:
+    """Of exchanges with elements of several widths those of the narrowest: gradients go in the wider type."""
+    width = [_width(dtype) for dtype in mine["dtype"].cast(pa.string()).to_pylist()]
+    known = {w for w in width if w is not None}
+    return mine if len(known) < 2 else mine.filter(pa.array([w == min(known) for w in width]))
 
 
 def _width(dtype: str | None) -> float | None:
@@ -136,7 +145,7 @@ def _expected(way: str, row: dict[str, Any], setup: dict[str, Any], kept: float 
     copies = _copies(row["group_size"], setup)
     once = 1.0
     if experts and row["group_size"] and setup.get("dispatcher") == "deepep":
-        once = moe.ranks_per_token(topk, experts, row["group_size"]) / topk
+        once = _once(topk, experts, row["group_size"], setup)
     kept_ratio = 1.0 if padded or setup.get("dropless") else kept
     sent = padding * copies * once * (1.0 if kept_ratio is None else kept_ratio)
     one = moe.exchange(tokens, topk, hidden, element, row["group_size"] or 1, sent)
@@ -148,6 +157,14 @@ def _expected(way: str, row: dict[str, Any], setup: dict[str, Any], kept: float 
         "measured_ratio": measured / one.assigned_bytes if measured is not None else None,
         "unexplained_ratio": measured / one.message_bytes if measured is not None else None,
     }  # fmt: skip
+
+
+def _once(topk: int, experts: int, ep: int, setup: dict[str, Any]) -> float:
+    """Distinct ranks over k; routing limited to some groups chooses among their experts only."""
+    groups, limit = setup.get("groups_count"), setup.get("group_limit")
+    if groups and limit and limit < groups and ep % groups == 0 and experts % groups == 0:
+        experts, ep = experts // groups * limit, ep // groups * limit
+    return moe.ranks_per_token(topk, experts, ep) / topk
 
 
 def _copies(group_size: int | None, setup: dict[str, Any]) -> float:

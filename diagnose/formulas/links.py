@@ -132,6 +132,7 @@ def _all_to_all_s(size: float, place: Placement, fabric: Fabric) -> float:
     """Pairwise exchange: the share that stays in the domain and the share that leaves it move side by side."""
     n, inside = place.ranks, place.per_domain
     near = size * (inside - 1) / n / fabric.intra_bytes_per_s
-    far = size * (n - inside) / n / (fabric.inter_bytes_per_s * WIRE_SHARE)
+    away = size * (n - inside) / n
+    far = away / (fabric.inter_bytes_per_s * WIRE_SHARE) if away else 0.0  # inside one domain no network is needed
     hop = fabric.inter_latency_s if place.domains > 1 else SIMPLE_HOP_S
     return _pipelined_s(max(near, far), RING_BASE_S + hop, hop)

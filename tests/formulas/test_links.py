@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from diagnose.formulas.bandwidth import busbw_factor
 from diagnose.formulas.links import Fabric, Placement, collective_s, place, send_s
 
+H100_LINK = Fabric(370e9, 50e9, 8)
 H100 = Fabric(18 * 20.6e9, 50e9, 8, generation=90)
 A100 = Fabric(12 * 20e9, 25e9, 8, generation=80)
 GIB = 2**30
@@ -71,3 +72,9 @@ def test_more_bytes_never_take_less_time(op: str, exponent: int, shape: tuple[in
     group = Placement(*shape)
     small, large = (collective_s(op, 2**n, group, H100) for n in (exponent, exponent + 1))
     assert 0 < small < large <= 2.01 * small
+
+
+def test_an_all_to_all_inside_a_domain_needs_no_network() -> None:
+    inside, lone = Placement(8, 8), Fabric(370e9, 0.0, 8)
+
+    assert collective_s("all_to_all", 64 << 20, inside, lone) == collective_s("all_to_all", 64 << 20, inside, H100_LINK)
