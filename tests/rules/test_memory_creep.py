@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnose.schema import Tables
+import numpy as np
+
+from diagnose.analyses.memory_growth import memory_growth
+from diagnose.schema import INGESTED, Tables
 from tests.rules.build import finding, quiet, tables, turns_exactly_at
 from tests.rules.memory_rows import GIB, MIB, growth
 
@@ -47,3 +50,18 @@ def test_quiet_on_jumps() -> None:
 
 def test_thresholds() -> None:
     turns_exactly_at("memory-creep", fires(), min_grown_ratio=0.2)
+
+
+def test_one_deep_dip_is_no_growth() -> None:
+    """Stationary memory whose first stretch happens to hold the deepest value: its floor alone is low."""
+    drawn = np.random.default_rng(3).standard_t(4, 800) * 0.002
+    value = 40.0 * (1 + drawn)
+    value[100] *= 0.95
+    rows = {"step": list(range(800)), "metric": ["memory_allocated_gib"] * 800, "value": value}
+
+    (found,) = memory_growth(series=INGESTED["series"].build(rows)).to_pylist()
+    (leaks,) = memory_growth(
+        series=INGESTED["series"].build(rows | {"value": value + np.linspace(0, 4, 800)})
+    ).to_pylist()
+
+    assert (found["shape"], leaks["shape"]) == ("flat", "growing")
