@@ -11,6 +11,7 @@ collectives of the same rank ran as well: they share links and, often, processor
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.analyses import _intervals as iv
-from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers, label
+from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers, label, rows_of
 from diagnose.schema import INT32, INT64, LABEL, table
 
 SCHEMA = table(
@@ -46,6 +47,7 @@ _OPS = ("all_to_all", "dispatch", "combine")
 WAYS = ("to", "back", "extra")
 TO, BACK, EXTRA = range(3)
 _SMALL = 16
+_NOTICE = re.compile(r"(?i)notify|layout|clean_|barrier")
 _WHOLE = ("int64", "int32", "int16", "bool")
 
 
@@ -54,17 +56,18 @@ def exchanges(
     calls_on_device: pa.Table | None = None,
     collectives: pa.Table | None = None,
     matches: pa.Table | None = None,
+    kernels: pa.Table | None = None,
 ) -> pa.Table:
-    """Exchanges of every rank, in order of start within the rank; none without traces."""
-    if calls_on_device is None or collectives is None or matches is None:
+    """Exchanges of every rank, in order of start within the rank; none without traces, or without experts."""
+    if calls_on_device is None or collectives is None or matches is None or not moe_setup.num_rows:
         return SCHEMA.empty()
-    chosen = _chosen(calls_on_device, moe_setup)
+    chosen = _chosen(calls_on_device)
     if not chosen.any():
         return SCHEMA.empty()
     mask = pa.array(chosen)
     mine, seen, met = calls_on_device.filter(mask), collectives.filter(mask), matches.filter(mask)
     rank, step = integers(mine["rank"]), integers(mine["step"], -1)
-    way, place = _ways(mine, rank, step)
+    way, place = _ways(mine, rank, step, _notices(mine, kernels))
     columns: dict[str, Any] = {name: mine[name] for name in SCHEMA.arrow.names if name in mine.column_names}
     columns |= {name: seen[name] for name in ("match", "wait_ns", "exposed_wait_ns")}
     return SCHEMA.build(
@@ -79,24 +82,34 @@ def exchanges(
     )
 
 
-def _chosen(calls: pa.Table, setup: pa.Table) -> Flags:
+def _chosen(calls: pa.Table) -> Flags:
     named = {name: np.array([n == name for n in dictionary(calls["op"])], bool)[codes(calls["op"])] for name in _OPS}
     dims = dictionary(calls["dim"])
     dim = codes(calls["dim"])
     expert = np.array([d == "ep" for d in dims], bool)[dim]
     library = named["dispatch"] | named["combine"]
     found: Flags = library | (named["all_to_all"] & expert)
-    if setup.num_rows and not (named["all_to_all"] & expert).any():
+    if not (named["all_to_all"] & expert).any():
         context = np.array([d == "cp" for d in dims], bool)[dim].any()
         unnamed = np.array([d == "other" for d in dims], bool)[dim]
         found |= named["all_to_all"] & unnamed & (not context)
     return found
 
 
-def _ways(calls: pa.Table, rank: Ints, step: Ints) -> tuple[Ints, Ints]:
+def _notices(calls: pa.Table, kernels: pa.Table | None) -> Flags:
+    """Kernels of a library that carry counts and flags, not tokens (`notify_dispatch`, `get_dispatch_layout`)."""
+    if kernels is None:
+        return np.zeros(calls.num_rows, bool)
+    said = np.array([bool(_NOTICE.search(name)) for name in dictionary(kernels["name"])], bool)
+    at = rows_of(integers(kernels["event_id"]), integers(calls["event_id"]))
+    found: Flags = (at >= 0) & said[codes(kernels["name"])[np.maximum(at, 0)]]
+    return found
+
+
+def _ways(calls: pa.Table, rank: Ints, step: Ints, notice: Flags) -> tuple[Ints, Ints]:
     """(index in WAYS, place among the exchanges with tokens of the rank and step; -1) of every row."""
     size = np.maximum(integers(calls["size_bytes"], -1), integers(calls["received_bytes"], -1))
-    small = np.array([d in _WHOLE for d in dictionary(calls["dtype"])], bool)[codes(calls["dtype"])]
+    small = notice | np.array([d in _WHOLE for d in dictionary(calls["dtype"])], bool)[codes(calls["dtype"])]
     for one in np.unique(rank).tolist():
         large = (rank == one) & (size >= 0) & ~small
         if large.any():

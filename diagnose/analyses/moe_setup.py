@@ -8,11 +8,13 @@ Where sources differ, job.toml counts before printed settings, settings before r
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagnose.analyses._columns import dictionary
 from diagnose.formulas.moe import ELEMENT_BYTES
 from diagnose.schema import BOOL, FLOAT, INT32, INT64, LABEL, TEXT, table
 
@@ -39,6 +41,8 @@ SCHEMA = table(
     ("dispatch_element_bytes", FLOAT, "bytes per element on the way to the experts, where given"),
     ("combine_element_bytes", FLOAT, "bytes per element on the way back, where given"),
 )
+_EXPERT_KERNEL = re.compile(r"(?i)grouped_?(?:gemm|mm)|(?<![a-z])moe|expert|topk_gating|group_gemm")
+"""Kernels that only mixtures of experts run."""
 _OFF = ("none", "null", "false", "", "no", "0")
 _SCALE_BYTES_PER_ELEMENT = 4 / 128
 """8-bit dispatch carries a float32 scale per tile of 128 elements."""
@@ -49,10 +53,11 @@ def moe_setup(
     router_calls: pa.Table | None = None,
     groups: pa.Table | None = None,
     calls_on_device: pa.Table | None = None,
+    kernels: pa.Table | None = None,
 ) -> pa.Table:
     """One row where there is evidence of experts, else none."""
     given = _given(settings)
-    evidence = _evidence(given, router_calls, groups, calls_on_device)
+    evidence = _evidence(given, router_calls, groups, calls_on_device, kernels)
     if not evidence:
         return SCHEMA.empty()
     capacity = _capacity(given, router_calls)
@@ -96,7 +101,11 @@ def _given(settings: pa.Table | None) -> dict[str, str]:
 
 
 def _evidence(
-    given: dict[str, str], records: pa.Table | None, groups: pa.Table | None, calls: pa.Table | None
+    given: dict[str, str],
+    records: pa.Table | None,
+    groups: pa.Table | None,
+    calls: pa.Table | None,
+    kernels: pa.Table | None,
 ) -> list[str]:
     found = []
     experts = _first(given, "model.experts", "moe.experts")
@@ -104,7 +113,9 @@ def _evidence(
         found.append(f"settings name {experts} experts")
     if records is not None and records.num_rows:
         found.append("router records")
-    if (size := _group_size(groups, "ep")) is not None and size > 1:
+    named = [] if kernels is None else [n for n in dictionary(kernels["name"]) if _EXPERT_KERNEL.search(n)]
+    size = _group_size(groups, "ep", said=not named)
+    if size is not None and size > 1:
         found.append(f"an expert-parallel group of {size} ranks")
     if calls is not None and calls.num_rows:
         named = pc.is_in(calls["op"].cast(pa.string()), pa.array(["dispatch", "combine"]))
@@ -186,7 +197,12 @@ def _only(records: pa.Table | None, column: str) -> int | None:
     return values.pop() if len(values) == 1 else None
 
 
-def _group_size(groups: pa.Table | None, dim: str) -> int | None:
-    rows = [] if groups is None else groups.select(["dim", "size"]).to_pylist()
-    sizes = {row["size"] for row in rows if row["dim"] == dim and row["size"]}
+def _group_size(groups: pa.Table | None, dim: str, *, said: bool = False) -> int | None:
+    """The one size of groups of a dimension; `said`: without those whose dimension only traffic tells.
+
+    Embeddings of recommenders are exchanged in uneven all-to-alls, too.
+    """
+    rows = [] if groups is None else groups.select(["dim", "dim_source", "size"]).to_pylist()
+    told = [row for row in rows if not said or row["dim_source"] != "inferred"]
+    sizes = {row["size"] for row in told if row["dim"] == dim and row["size"]}
     return sizes.pop() if len(sizes) == 1 else None
