@@ -3,8 +3,8 @@
 Per rank and figure (allocated, reserved, unallocated, used) of a log, and per place in the code of a snapshot whose
 allocations are never freed. A leak raises the floor, not the peaks: steps are cut into stretches, each stretch's least
 value is its floor, and the slope is the median step between floors. One jump after which the floor is flat is lazy
-state (Adam makes its own at the first step), no leak; a saw-tooth returns to its floor. One deep dip moves one floor:
-growth is told from it because most pairs of floors must rise (Kendall's tau).
+state (Adam makes its own at the first step), no leak; a saw-tooth returns to its floor. One deep dip moves
+one floor and no median: growth is what both have risen by.
 Method: Theil-Sen on floors (median of pairwise slopes), robust against single odd steps.
 """
 
@@ -50,8 +50,6 @@ LEAST_STEPS = 8
 STRETCHES = 8
 FLAT_RATIO = 0.005
 """A floor that moves less than this share of itself over the recording is flat: rounding and noise."""
-LEAST_TAU = 0.5
-"""Three of four pairs of floors rise: noise alone does that once in twenty with eight floors, and seldom by 2 %."""
 LEAST_KEPT = 5
 """A place that keeps fewer allocations is set-up, not growth."""
 
@@ -109,9 +107,9 @@ def _shape(track: Track) -> dict[str, Any]:
     if len(step) < LEAST_STEPS:
         return row
     warm = max(1, len(step) // 10)  # the first steps always fill caches and make optimizer state
-    at, floor = _floors(step[warm:], size[warm:])
+    at, floor, middle = _floors(step[warm:], size[warm:])
     slope = _theil_sen(at, floor)
-    grown = int(floor[-1] - floor[0])
+    grown = int(min(floor[-1] - floor[0], middle[-1] - middle[0], key=abs))
     rising = float(np.mean(np.diff(floor) > 0)) if len(floor) > 1 else 0.0
     flat = abs(grown) <= FLAT_RATIO * max(1, int(floor.max()))
     others = np.delete(np.diff(floor), int(np.argmax(np.diff(floor)))) if len(floor) > 2 else np.zeros(0)
@@ -122,7 +120,7 @@ def _shape(track: Track) -> dict[str, Any]:
         lazy = row["jump_bytes"] > FLAT_RATIO * max(1, int(size.max())) and int(size[-1]) > int(size[0])
         shape = "jump" if lazy and _once(size, highest) else "flat"
     else:
-        shape = "growing" if rising >= 0.5 and slope > 0 and _tau(floor) >= LEAST_TAU else "flat"
+        shape = "growing" if rising >= 0.5 and slope > 0 else "flat"
     return row | {"shape": shape, "slope_bytes": round(slope), "grown_bytes": max(0, grown), "rising_ratio": rising}
 
 
@@ -133,19 +131,13 @@ def _once(size: Ints, at: int) -> bool:
     return bool(np.ptp(before) <= 0.1 * rise and np.ptp(behind) <= 0.1 * rise)
 
 
-def _floors(step: Ints, size: Ints) -> tuple[np.ndarray, Ints]:
-    """Middle step and least value of each stretch."""
+def _floors(step: Ints, size: Ints) -> tuple[np.ndarray, Ints, np.ndarray]:
+    """Step and size of the least value of each stretch, and its median."""
     count = min(STRETCHES, len(step) // 2)
     edges = np.linspace(0, len(step), count + 1, dtype=np.int64)
     floor = np.minimum.reduceat(size, edges[:-1])
     at = np.array([step[a + int(np.argmin(size[a:b]))] for a, b in itertools.pairwise(edges)])
-    return at.astype(np.float64), floor
-
-
-def _tau(floor: Ints) -> float:
-    """Kendall's tau against time: share of pairs that rise less the share that fall."""
-    i, j = np.triu_indices(len(floor), 1)
-    return float(np.mean(np.sign(floor[j] - floor[i]))) if len(i) else 0.0
+    return at.astype(np.float64), floor, np.array([np.median(size[a:b]) for a, b in itertools.pairwise(edges)])
 
 
 def _theil_sen(at: np.ndarray, value: Ints) -> float:
