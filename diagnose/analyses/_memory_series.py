@@ -59,10 +59,10 @@ def tracks(series: pa.Table | None) -> list[Track]:
         kind = kind_of(name)
         if kind is None:
             continue
-        mine = (code == number) & np.isfinite(values) & (steps >= 0)
-        for rank in np.unique(ranks[mine]).tolist():
-            rows = np.flatnonzero(mine & (ranks == rank))
-            rows = rows[np.argsort(steps[rows], kind="stable")]
+        mine = np.flatnonzero((code == number) & np.isfinite(values) & (steps >= 0))
+        mine = mine[np.lexsort((steps[mine], ranks[mine]))]
+        for rows in np.split(mine, np.flatnonzero(np.diff(ranks[mine])) + 1) if len(mine) else []:
+            rank = int(ranks[rows[0]])
             size = np.rint(values[rows] * kind[1]).astype(np.int64)
             known = None if rank == -(1 << 30) else rank
             found.setdefault((rank, kind[0]), Track(known, kind[0], steps[rows], size))

@@ -13,11 +13,13 @@ import pyarrow as pa
 from diagnose.analyses._allocator_counters import SOURCE, latest
 from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers
 from diagnose.analyses._memory_roles import PARTS
-from diagnose.analyses._memory_series import tracks
+from diagnose.analyses._memory_series import KINDS, tracks
 from diagnose.analyses.lifetimes import Group, groups
 from diagnose.schema import INT32, INT64, LABEL, table
 
 SAMPLES = 2000
+_STEPS = 1 << 40
+"""Steps of one rank, in a key of rank and step."""
 
 SCHEMA = table(
     "state of one device's memory",
@@ -153,17 +155,23 @@ def _fullest(allocated: Ints) -> Ints:
 
 
 def _of_series(series: pa.Table | None) -> list[pa.Table]:
-    rows: dict[tuple[int | None, int], dict[str, int]] = {}
-    for track in tracks(series):
-        for step, size in zip(track.step.tolist(), track.size.tolist(), strict=True):
-            rows.setdefault((track.rank, step), {})[f"{track.kind}_bytes"] = size
-    if not rows:
+    """One row per rank and step that any figure is known of."""
+    found = tracks(series)
+    if not found:
         return []
-    names = ("allocated_bytes", "reserved_bytes", "used_bytes", "peak_allocated_bytes", "peak_reserved_bytes")
-    keys = sorted(rows, key=lambda key: (-(1 << 30) if key[0] is None else key[0], key[1]))
-    columns: dict[str, object] = {"rank": [rank for rank, _ in keys], "step": [step for _, step in keys]}
-    columns |= {"source": ["series"] * len(keys)}
-    columns |= {name: pa.array([rows[key].get(name) for key in keys], pa.int64()) for name in names}
+    nobody = -(1 << 20)
+    keys = [(nobody if t.rank is None else t.rank) * _STEPS + t.step for t in found]
+    rows = np.unique(np.concatenate(keys))
+    rank = rows // _STEPS
+    columns: dict[str, object] = {"rank": np.ma.array(rank, mask=rank == nobody), "step": rows - rank * _STEPS}
+    columns |= {"source": ["series"] * len(rows)}
+    for kind in KINDS:
+        value, known = np.zeros(len(rows), np.int64), np.zeros(len(rows), bool)
+        for track, key in zip(found, keys, strict=True):
+            if track.kind == kind:
+                at = np.searchsorted(rows, key)
+                value[at], known[at] = track.size, True
+        columns[f"{kind}_bytes"] = np.ma.array(value, mask=~known)
     return [SCHEMA.build(columns)]
 
 
