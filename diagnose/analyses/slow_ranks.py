@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from diagnose.analyses._columns import Ints
 from diagnose.analyses._grids import NO_RANK, Floats, Grid, aligned, grids
 from diagnose.analyses._job_steps import NEEDED, job_steps
 from diagnose.schema import BOOL, FLOAT, INT32, INT64, LABEL, RANKS, table
@@ -81,34 +82,66 @@ def _rows_of(grid: Grid, like: Grid) -> Floats:
 def _table(ranks: np.ndarray, step: Floats, comm: Floats, parts: dict[str, Floats]) -> pa.Table:
     own = step - comm
     ordered = np.sort(own, axis=0)
-    longest, second = ordered[-1], ordered[-2]
-    own_medians, comm_medians = np.median(own, axis=1), np.median(comm, axis=1)
-    rows: list[dict[str, Any]] = []
-    for place, rank in enumerate(ranks.tolist()):
-        leads = own[place] == longest
-        others = np.arange(len(ranks)) != place
-        others_own, others_comm = float(np.median(own_medians[others])), float(np.median(comm_medians[others]))
-        more = own_medians[place] - others_own
-        row = {
-            "rank": rank, "ranks": [rank], "steps_count": step.shape[1], "step_ns": round(float(np.median(step))),
-            "own_ns": round(own_medians[place]), "others_ns": round(others_own),
-            "comm_ns": round(comm_medians[place]), "others_comm_ns": round(others_comm),
-            "longest_ratio": min(float(third.mean()) for third in np.array_split(leads, 3)),
-            "lost_ns": round(float(np.where(leads, longest - second, 0.0).mean())),
-            "confirmed": bool(more > 0 and others_comm - comm_medians[place] >= more / 2),
-            "ranks_count": len(ranks),
-        }  # fmt: skip
-        rows.append(row | _part(parts, place, others, more))
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    leads = own == ordered[-1]
+    thirds = [part.mean(axis=1) for part in np.array_split(leads, 3, axis=1)]
+    own_ns, comm_ns = np.median(own, axis=1), np.median(comm, axis=1)
+    others_own, others_comm = _of_others(own_ns), _of_others(comm_ns)
+    more = own_ns - others_own
+    columns = {
+        "rank": ranks,
+        "ranks": [[rank] for rank in ranks.tolist()],
+        "steps_count": np.full(len(ranks), step.shape[1]),
+        "step_ns": np.full(len(ranks), round(float(np.median(step)))),
+        "own_ns": _whole(own_ns),
+        "others_ns": _whole(others_own),
+        "comm_ns": _whole(comm_ns),
+        "others_comm_ns": _whole(others_comm),
+        "longest_ratio": np.min(thirds, axis=0),
+        "lost_ns": _whole(np.where(leads, ordered[-1] - ordered[-2], 0.0).mean(axis=1)),
+        "confirmed": (more > 0) & (others_comm - comm_ns >= more / 2),
+        "ranks_count": np.full(len(ranks), len(ranks)),
+    }
+    return SCHEMA.build(columns | _parts(parts, more))
 
 
-def _part(parts: dict[str, Floats], place: int, others: np.ndarray, more: float) -> dict[str, Any]:
-    """The part that holds most of the difference, if one holds half of it."""
+def _whole(values: Floats) -> Ints:
+    whole: Ints = np.rint(values).astype(np.int64)
+    return whole
+
+
+def _of_others(values: Floats) -> Floats:
+    """Median over all other entries, for each entry."""
+    order = np.argsort(values, kind="stable")
+    place = np.empty(len(values), np.int64)
+    place[order] = np.arange(len(values))
+    ordered, rest = values[order], len(values) - 1
+
+    def at(index: int) -> Floats:  # of the sorted rest, which lacks the entry itself
+        found: Floats = ordered[index + (place <= index)]
+        return found
+
+    middle: Floats = (at((rest - 1) // 2) + at(rest // 2)) / 2
+    return middle
+
+
+def _parts(parts: dict[str, Floats], more: Floats) -> dict[str, Any]:
+    """The part that holds most of the difference, per rank, where one holds half of it."""
     excess = {}
-    for part, value in parts.items():
-        if np.isfinite(value[place]).any() and np.isfinite(value[others]).any():
-            excess[part] = float(np.nanmedian(value[place]) - np.nanmedian(value[others]))
-    name = max(excess, key=lambda n: excess[n], default=None)
-    if name is None or more <= 0 or excess[name] < PART_RATIO * more:
+    for name, value in parts.items():
+        known = np.isfinite(value).any(axis=1)
+        if known.sum() > 1:
+            typical = np.full(len(value), np.nan)
+            typical[known] = np.nanmedian(value[known], axis=1)
+            excess[name] = np.full(len(value), -np.inf)
+            excess[name][known] = typical[known] - _of_others(typical[known])
+    if not excess:
         return {}
-    return {"part": name.removesuffix("_time_ns"), "part_ns": round(excess[name])}
+    names = [name.removesuffix("_time_ns") for name in excess]
+    table = np.stack(list(excess.values()))
+    best = np.argmax(table, axis=0)
+    most = table[best, np.arange(table.shape[1])]
+    told = (more > 0) & (most >= PART_RATIO * more)
+    return {
+        "part": [names[b] if t else None for b, t in zip(best.tolist(), told.tolist(), strict=True)],
+        "part_ns": np.ma.array(_whole(np.where(told, most, 0.0)), mask=~told),
+    }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
 
-from diagnose.analyses.slow_ranks import slow_ranks
+from diagnose.analyses.slow_ranks import _of_others, slow_ranks
 from diagnose.schema import INGESTED
 
 MS = 1e6
@@ -76,3 +78,10 @@ def test_one_rank_or_no_communication_says_nothing() -> None:
 
     assert slow_ranks(records(own[:1])).num_rows == 0
     assert slow_ranks(without).num_rows == 0
+
+
+@given(st.lists(st.integers(-5, 5), min_size=2, max_size=9))
+def test_median_of_the_others_against_brute_force(values: list[int]) -> None:
+    found = _of_others(np.array(values, np.float64))
+
+    assert found.tolist() == [float(np.median(values[:n] + values[n + 1 :])) for n in range(len(values))]
