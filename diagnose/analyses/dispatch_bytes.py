@@ -27,20 +27,20 @@ SCHEMA = table(
     ("calls_count", INT64, "exchanges behind the mean"),
     ("ranks_count", INT64, "ranks behind it"),
     ("group_size", INT64, "ranks that exchange; null where unknown"),
-    ("measured_bytes", FLOAT, "message, mean over calls and ranks; null where no size was recorded"),
-    ("leaving_bytes", FLOAT, "of it, what went to other ranks; null where no splits tell"),
-    ("assigned_bytes", FLOAT, "tokens x top-k x hidden x element"),
+    ("measured_bytes", INT64, "message, mean over calls and ranks; null where no size was recorded"),
+    ("leaving_bytes", INT64, "of it, what went to other ranks; null where no splits tell"),
+    ("assigned_bytes", INT64, "tokens x top-k x hidden x element"),
     ("tokens_count", INT64, "tokens per rank and exchange"),
     ("topk", INT64, "experts per token"),
     ("hidden", INT64, "width of a token"),
-    ("element_bytes", FLOAT, "bytes per element, scales included"),
-    ("recorded_element_bytes", FLOAT, "bytes per element as the calls say"),
+    ("element_width", FLOAT, "bytes per element, scales included"),
+    ("recorded_width", FLOAT, "bytes per element as the calls say"),
     ("padding_ratio", FLOAT, "rows sent over rows assigned, by the capacity (1: not padded)"),
     ("kept_ratio", FLOAT, "of the assignments, those that were not dropped before sending"),
     ("copies_ratio", FLOAT, "ranks that share an expert and each get the token"),
     ("sent_once_ratio", FLOAT, "saved by sending a token once to a rank with several of its experts (1: not saved)"),
-    ("expected_bytes", FLOAT, "assigned_bytes times all of these"),
-    ("expected_leaving_bytes", FLOAT, "of it, what leaves the rank at an even load"),
+    ("expected_bytes", INT64, "assigned_bytes times all of these"),
+    ("expected_leaving_bytes", INT64, "of it, what leaves the rank at an even load"),
     ("measured_ratio", FLOAT, "measured over assigned"),
     ("unexplained_ratio", FLOAT, "measured over expected"),
     ("missing", TEXT, "numbers that would be needed; empty where all are known"),
@@ -49,7 +49,7 @@ _WIDTH = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8, "int8": 1, "u
 _KEYS = {
     "tokens_count": "tokens per rank (train.micro_batch and model.seq_len)",
     "topk": "model.topk", "hidden": "model.hidden",
-    "element_bytes": "the element type (train.dispatch_dtype, train.combine_dtype)", "experts_count": "model.experts",
+    "element_width": "the element type (train.dispatch_dtype, train.combine_dtype)", "experts_count": "model.experts",
     "capacity_factor": "model.capacity_factor",
 }  # fmt: skip
 
@@ -67,7 +67,13 @@ def dispatch_bytes(
         setup["tokens_count"] = round(pc.mean(router_calls["tokens_entered_count"]).as_py())
     kept = _kept(router_load, exchanges)
     rows = [row for way in ("to", "back") if (row := _row(way, exchanges, all_to_all_loads, setup, kept))]
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    whole = {c.name for c in SCHEMA.columns if c.name.endswith("_bytes")}
+    return SCHEMA.build(
+        {
+            name: [round(v) if (v := row.get(name)) is not None and name in whole else v for row in rows]
+            for name in SCHEMA.arrow.names
+        }
+    )
 
 
 def _kept(load: pa.Table | None, exchanges: pa.Table) -> float | None:
@@ -102,7 +108,7 @@ def _row(
         "way": way, "calls_count": mine.num_rows, "ranks_count": len(pc.unique(mine["rank"])),
         "group_size": sizes.pop() if len(sizes) == 1 else None,
         "measured_bytes": pc.mean(carried).as_py(),
-        "recorded_element_bytes": widths.pop() if len(widths) == 1 else None,
+        "recorded_width": widths.pop() if len(widths) == 1 else None,
         "leaving_bytes": _leaving(mine, loads),
     }  # fmt: skip
     return row | _expected(way, row, setup, kept)
@@ -128,10 +134,10 @@ def _leaving(mine: pa.Table, loads: pa.Table | None) -> float | None:
 
 
 def _expected(way: str, row: dict[str, Any], setup: dict[str, Any], kept: float | None) -> dict[str, Any]:
-    given = setup.get("dispatch_element_bytes" if way == "to" else "combine_element_bytes")
+    given = setup.get("dispatch_element_width" if way == "to" else "combine_element_width")
     facts = {
         "tokens_count": setup.get("tokens_count"), "topk": setup.get("topk"), "hidden": setup.get("hidden"),
-        "element_bytes": given or row["recorded_element_bytes"],
+        "element_width": given or row["recorded_width"],
     }  # fmt: skip
     needed = [_KEYS[name] for name, value in facts.items() if value is None]
     padded, experts, factor = (setup.get(k) for k in ("padded", "experts_count", "capacity_factor"))

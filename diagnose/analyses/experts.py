@@ -31,7 +31,7 @@ SCHEMA = table(
     ("load_ratio", FLOAT, "assignments over an even share"),
     ("early_load_ratio", FLOAT, "the same over the first third of the steps"),
     ("late_load_ratio", FLOAT, "the same over the last third of the steps"),
-    ("late_expected_count", FLOAT, "assignments of an even share in the last third"),
+    ("late_expected_count", INT64, "assignments of an even share in the last third"),
 )
 
 
@@ -75,7 +75,7 @@ def _of_layer(layer: int, calls: Calls, counts: Counts) -> dict[str, Any]:
         "load_ratio": _ratio(total.astype(np.float64)),
         "early_load_ratio": _ratio(_sum(expert, value, early, width)),
         "late_load_ratio": _ratio(_sum(expert, value, late, width)),
-        "late_expected_count": np.full(width, _sum(expert, value, late, width).mean()),
+        "late_expected_count": np.full(width, round(float(_sum(expert, value, late, width).mean())), np.int64),
     }
 
 

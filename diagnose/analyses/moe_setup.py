@@ -38,8 +38,8 @@ SCHEMA = table(
     ("dispatcher", LABEL, "how tokens travel, as named: alltoall, allgather, flex, deepep, ..."),
     ("groups_count", INT32, "groups of experts that routing is limited by; null: no limit, or unknown"),
     ("group_limit", INT32, "groups (nodes) a token may go to; null: no limit, or unknown"),
-    ("dispatch_element_bytes", FLOAT, "bytes per element on the way to the experts, where given"),
-    ("combine_element_bytes", FLOAT, "bytes per element on the way back, where given"),
+    ("dispatch_element_width", FLOAT, "bytes per element on the way to the experts, where given"),
+    ("combine_element_width", FLOAT, "bytes per element on the way back, where given"),
 )
 _EXPERT_KERNEL = re.compile(r"(?i)grouped_?(?:gemm|mm)|(?<![a-z])moe|expert|topk_gating|group_gemm")
 """Kernels that only mixtures of experts run."""
@@ -80,8 +80,8 @@ def moe_setup(
         "dispatcher": "deepep" if _flag(given.get("moe.deepep")) else given.get("moe.dispatcher"),
         "groups_count": _first(given, "moe.router_groups"),
         "group_limit": _first(given, "moe.router_group_topk"),
-        "dispatch_element_bytes": width["dispatch"],
-        "combine_element_bytes": width["combine"],
+        "dispatch_element_width": width["dispatch"],
+        "combine_element_width": width["combine"],
     }
     return SCHEMA.build({name: pa.array([row[name]], _plain(SCHEMA.arrow.field(name).type)) for name in row})
 

@@ -2,7 +2,7 @@
 title = "All-to-alls with experts carry more than the tokens need"
 severity = "warning"
 needs = ["dispatch_bytes", "expert_balance"]
-summary = "an exchange {direction} carries {measured_bytes} per rank where {tokens_count} tokens x {topk} x {hidden} x {element_bytes} bytes are {assigned_bytes}: {excess_ratio} more; {cause}"
+summary = "an exchange {direction} carries {measured_bytes} per rank where {tokens_count} tokens x {topk} x {hidden} x {element_width} bytes are {assigned_bytes}: {excess_ratio} more; {cause}"
 why = """
 Bytes of dispatch and combine follow from tokens, top-k, width and element type. What goes beyond is padding to a large capacity, tokens sent to
 every rank that shares an expert, or elements wider than meant: the link carries nothing for it."""
@@ -38,10 +38,10 @@ SELECT
   tokens_count,
   topk,
   hidden,
-  element_bytes,
+  element_width,
   CASE
-    WHEN unexplained_ratio > $min_unexplained_ratio AND recorded_element_bytes > $min_unexplained_ratio * element_bytes
-      THEN 'elements are ' || recorded_element_bytes || ' bytes wide, not ' || ROUND(element_bytes, 2)
+    WHEN unexplained_ratio > $min_unexplained_ratio AND recorded_width > $min_unexplained_ratio * element_width
+      THEN 'elements are ' || recorded_width || ' bytes wide, not ' || ROUND(element_width, 2)
     WHEN unexplained_ratio > $min_unexplained_ratio AND ABS(unexplained_ratio - ROUND(unexplained_ratio)) < 0.05 * unexplained_ratio
       THEN 'nothing in the settings explains it; each token seems to be sent ' || ROUND(unexplained_ratio) || ' times'
     WHEN unexplained_ratio > $min_unexplained_ratio

@@ -15,7 +15,7 @@ a measurement only."""
 quiet_when = """
 the load is near even, or no further from it than chance; the router is forced to balance; a trace shows unequal times, but equal bytes (a slow rank:
 late-rank)"""
-collect = "counts of tokens per expert for every layer and step (diagnose.live.moe.observe, tokens_per_expert of the router), or traces of all ranks"
+collect = "router statistics per layer and expert (tokens_per_expert of every step: diagnose.live.moe.observe, or JSON lines of your own), or traces of all ranks"
 sources = [
   "real routing against forced balance costs 8 to 20 %: https://github.com/NVIDIA-NeMo/Megatron-Bridge (performance tables)",
   "expert imbalance lengthens each step: https://github.com/verl-project/verl/issues/4103",

@@ -24,12 +24,12 @@ WITH ways AS (
   SELECT
     MAX(measured_bytes) FILTER (way = 'to') AS to_bytes,
     MAX(measured_bytes) FILTER (way = 'back') AS back_bytes,
-    MAX(recorded_element_bytes) FILTER (way = 'to') AS to_element_bytes,
-    MAX(recorded_element_bytes) FILTER (way = 'back') AS back_element_bytes
+    MAX(recorded_width) FILTER (way = 'to') AS to_width,
+    MAX(recorded_width) FILTER (way = 'back') AS back_width
   FROM dispatch_bytes
 ),
 rows_ AS (  -- the same tokens return, maybe wider
-  SELECT *, to_bytes / to_element_bytes AS sent_elements, back_bytes / back_element_bytes AS returned_elements
+  SELECT *, to_bytes / to_width AS sent_elements, back_bytes / back_width AS returned_elements
   FROM ways
   WHERE EXISTS (FROM dispatch_bytes WHERE unexplained_ratio BETWEEN $max_expected_ratio AND 2 - $max_expected_ratio)
 )

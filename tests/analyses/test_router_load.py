@@ -137,7 +137,7 @@ def test_experts_over_the_run() -> None:
     rows = experts.experts(**tables(*calls)).to_pylist()
     assert [r["early_load_ratio"] for r in rows] == [1.0, 1.0]
     assert [r["late_load_ratio"] for r in rows] == [2.0, 0.0]
-    assert {r["late_expected_count"] for r in rows} == {30.0} and {r["steps_count"] for r in rows} == {9}
+    assert {r["late_expected_count"] for r in rows} == {30} and {r["steps_count"] for r in rows} == {9}
 
 
 def test_an_expert_nobody_names_is_still_there() -> None:

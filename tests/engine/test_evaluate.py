@@ -57,7 +57,7 @@ def test_found_with_findings_dearest_first() -> None:
 
 def test_clear_and_skipped_are_not_the_same() -> None:
     assert one(RULE, **{"test-rule.min_dur_ns": 10**12}).status == "clear"
-    missing = one(replace(RULE, needs=("router",)))
+    missing = one(replace(RULE, needs=("dispatch",)))
     assert missing.status == "skipped"
     assert "router statistics" in missing.reason
     unknown = one(replace(RULE, needs=("spans", "gemms"), needs_values=("gemms.efficiency_ratio",)))

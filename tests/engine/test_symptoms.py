@@ -114,7 +114,7 @@ def test_a_healthy_trace_of_one_rank_of_many() -> None:
         "comm_saturation": "clear",
         "drifting_throughput": "unknown",
         "low_speedup": "unknown",
-        "moe_drop": "unknown",
+        "moe_drop": "clear",
         "oom_despite_headroom": "clear",
     }
 

@@ -26,10 +26,10 @@ TRACE: Row = {
     "step_ns": 100 * MS, "gain_ratio": 0.01,
 }  # fmt: skip
 BYTES: Row = {
-    "way": "to", "calls_count": 32, "ranks_count": 4, "group_size": 4, "measured_bytes": 100.0 * MIB,
-    "assigned_bytes": 100.0 * MIB, "tokens_count": 6400, "topk": 2, "hidden": 4096, "element_bytes": 2.0,
-    "recorded_element_bytes": 2.0, "padding_ratio": 1.0, "kept_ratio": 1.0, "copies_ratio": 1.0, "sent_once_ratio": 1.0,
-    "expected_bytes": 100.0 * MIB, "measured_ratio": 1.0, "unexplained_ratio": 1.0, "missing": "",
+    "way": "to", "calls_count": 32, "ranks_count": 4, "group_size": 4, "measured_bytes": 100 * MIB,
+    "assigned_bytes": 100 * MIB, "tokens_count": 6400, "topk": 2, "hidden": 4096, "element_width": 2.0,
+    "recorded_width": 2.0, "padding_ratio": 1.0, "kept_ratio": 1.0, "copies_ratio": 1.0, "sent_once_ratio": 1.0,
+    "expected_bytes": 100 * MIB, "measured_ratio": 1.0, "unexplained_ratio": 1.0, "missing": "",
 }  # fmt: skip
 EXCHANGE: Row = {
     "rank": 0, "step": 1, "way": "to", "phase": "forward", "dur_ns": 2 * MS, "wait_ns": 0, "exposed_ns": 2 * MS,
@@ -40,7 +40,7 @@ JOB_SPANS = spans(step(compute_ns=70 * MS, comm_ns=30 * MS))
 
 def expert(number: int, ratio: float = 1.0, layer: int = 1, **more: Any) -> Row:
     """One row of `experts`, with a thousand expected tokens in the last third."""
-    return {"layer": layer, "expert": number, "late_load_ratio": ratio, "late_expected_count": 1000.0, **more}
+    return {"layer": layer, "expert": number, "late_load_ratio": ratio, "late_expected_count": 1000, **more}
 
 
 def healthy() -> dict[str, list[Row]]:

@@ -26,5 +26,5 @@ def test_thresholds() -> None:
 
 
 def test_quiet_where_few_tokens_are_expected_or_balance_is_forced() -> None:
-    quiet("dead-experts", job(experts=[expert(0, 0.0, late_expected_count=3.0)]))
+    quiet("dead-experts", job(experts=[expert(0, 0.0, late_expected_count=3)]))
     quiet("dead-experts", job(experts=[expert(0, 0.0)], moe_setup=[{**SETUP, "forced": True}]))

@@ -6,7 +6,7 @@ from diagnose.schema import Tables
 from tests.rules.build import MIB, MS, Row, finding, quiet
 from tests.rules.moe_rows import BYTES, TRACE, job
 
-DOUBLE: Row = {**BYTES, "measured_bytes": 200.0 * MIB, "measured_ratio": 2.0, "unexplained_ratio": 2.0}
+DOUBLE: Row = {**BYTES, "measured_bytes": 200 * MIB, "measured_ratio": 2.0, "unexplained_ratio": 2.0}
 
 
 def fires() -> Tables:
@@ -28,25 +28,25 @@ def test_threshold_of_what_nothing_explains() -> None:
 
 
 def test_threshold_of_what_settings_explain() -> None:
-    padded = {**DOUBLE, "padding_ratio": 2.0, "unexplained_ratio": 1.0, "expected_bytes": 200.0 * MIB}
+    padded = {**DOUBLE, "padding_ratio": 2.0, "unexplained_ratio": 1.0, "expected_bytes": 200 * MIB}
     quiet("excess-dispatch-bytes", job(dispatch_bytes=[padded]), min_configured_ratio=2.0)
     found = finding("excess-dispatch-bytes", job(dispatch_bytes=[padded]), min_configured_ratio=1.99)
     assert "padded to 2.0 times the tokens" in found.summary
 
 
 def test_names_replicas_and_wide_elements() -> None:
-    copied = {**DOUBLE, "copies_ratio": 2.0, "unexplained_ratio": 1.0, "expected_bytes": 200.0 * MIB}
+    copied = {**DOUBLE, "copies_ratio": 2.0, "unexplained_ratio": 1.0, "expected_bytes": 200 * MIB}
     assert (
         "all 2.0 ranks that share an expert" in finding("excess-dispatch-bytes", job(dispatch_bytes=[copied])).summary
     )
-    wide = {**DOUBLE, "element_bytes": 1.03, "recorded_element_bytes": 2.0, "unexplained_ratio": 1.94}
+    wide = {**DOUBLE, "element_width": 1.03, "recorded_width": 2.0, "unexplained_ratio": 1.94}
     assert (
         "elements are 2.0 bytes wide, not 1.03" in finding("excess-dispatch-bytes", job(dispatch_bytes=[wide])).summary
     )
 
 
 def test_quiet_at_the_usual_padding_and_without_numbers() -> None:
-    usual = {**BYTES, "measured_bytes": 125.0 * MIB, "measured_ratio": 1.25, "padding_ratio": 1.25}
+    usual = {**BYTES, "measured_bytes": 125 * MIB, "measured_ratio": 1.25, "padding_ratio": 1.25}
     quiet("excess-dispatch-bytes", job(dispatch_bytes=[usual]))
     unknown = {**BYTES, "measured_ratio": None, "unexplained_ratio": None, "missing": "model.topk"}
     quiet("excess-dispatch-bytes", job(dispatch_bytes=[unknown], expert_balance=[TRACE]))

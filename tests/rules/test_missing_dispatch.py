@@ -9,7 +9,7 @@ from tests.rules.moe_rows import BYTES, job
 
 def fires() -> Tables:
     return job(
-        dispatch_bytes=[{**BYTES, "measured_bytes": 50.0 * MIB, "measured_ratio": 0.5, "unexplained_ratio": 0.5}]
+        dispatch_bytes=[{**BYTES, "measured_bytes": 50 * MIB, "measured_ratio": 0.5, "unexplained_ratio": 0.5}]
     )
 
 
@@ -23,18 +23,18 @@ def test_thresholds() -> None:
     given = fires()
     quiet("missing-dispatch", given, max_expected_ratio=0.5)
     assert finding("missing-dispatch", given, max_expected_ratio=0.51)
-    short = job(dispatch_bytes=[BYTES, {**BYTES, "way": "back", "measured_bytes": 75.0 * MIB}])
+    short = job(dispatch_bytes=[BYTES, {**BYTES, "way": "back", "measured_bytes": 75 * MIB}])
     turns_exactly_at("missing-dispatch", short, min_return_ratio=0.25)
     assert "brought back are 75.0 %" in finding("missing-dispatch", short).summary
 
 
 def test_the_way_back_may_be_wider() -> None:
-    out = {**BYTES, "measured_bytes": 50.0 * MIB, "recorded_element_bytes": 1.0}
+    out = {**BYTES, "measured_bytes": 50 * MIB, "recorded_width": 1.0}
     quiet("missing-dispatch", job(dispatch_bytes=[out, {**BYTES, "way": "back"}]))
 
 
 def test_drops_that_nobody_knows_explain_nothing() -> None:
-    given = {**BYTES, "measured_bytes": 50.0 * MIB, "unexplained_ratio": 0.5, "kept_ratio": None}
+    given = {**BYTES, "measured_bytes": 50 * MIB, "unexplained_ratio": 0.5, "kept_ratio": None}
     quiet("missing-dispatch", job(dispatch_bytes=[given]))
 
 
