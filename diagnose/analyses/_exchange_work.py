@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses._columns import Ints, codes, dictionary, flags, integers
+from diagnose.analyses._pipeline_places import Places
 from diagnose.analyses._pipeline_work import counted
 from diagnose.schema import INGESTED
 
@@ -20,9 +21,6 @@ _EXCHANGES = ("send", "recv", "p2p")
 _PASSES = ("forward", "backward")
 LEAST_SHARE = 0.1
 """Of the longest piece of its pass on the rank: shorter ones are no micro-batch; a guess."""
-
-Places = dict[int, tuple[int, int]]
-"""Rank -> (stage, copy of the pipeline)."""
 
 
 def exchanged_work(kernels: pa.Table, collectives: pa.Table, places: Places, moved: dict[int, int]) -> pa.Table | None:

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses._columns import Ints, flags, integers
-from diagnose.analyses._exchange_work import Places, exchanged_work
+from diagnose.analyses._exchange_work import exchanged_work
 from diagnose.analyses._mark_times import steps_of, work_times
 from diagnose.analyses._pipeline_marks import UNKNOWN, Marks, find_marks
+from diagnose.analyses._pipeline_places import Places, pipeline_places
 from diagnose.analyses._pipeline_work import counted
 from diagnose.schema import INGESTED
 
@@ -29,7 +30,7 @@ def work_in_traces(
     collectives: pa.Table | None,
 ) -> pa.Table | None:
     """Rows of `microbatches`; None where no trace tells of a pipeline."""
-    places, moved = _places(groups), _offsets(clocks)
+    places, moved = pipeline_places(groups), _offsets(clocks)
     marks = find_marks(events)
     found = None if marks is None else _marked(marks, events, steps, kernels, places, moved)
     if found is None and places and kernels is not None and collectives is not None:
@@ -72,13 +73,6 @@ def _marked(
 
 def _or_null(values: Ints) -> pa.Array:
     return pa.array(values, mask=values == UNKNOWN)
-
-
-def _places(groups: pa.Table | None) -> Places:
-    """Rank -> (stage, copy of the pipeline) by pipeline groups of several ranks."""
-    rows = [] if groups is None else groups.to_pylist()
-    pipes = sorted({tuple(g["ranks"]) for g in rows if g["dim"] == "pp" and g["ranks"] and len(g["ranks"]) > 1})
-    return {rank: (stage, copy) for copy, ranks in enumerate(pipes) for stage, rank in enumerate(ranks)}
 
 
 def _stages(marks: Marks, places: Places) -> tuple[Ints, Ints]:

@@ -4,7 +4,8 @@
 came earlier. `waited_ns` is all that the others waited for it together: time waited, not time caused. What is below
 `error_ns` (the clocks) says nothing, and `last_rank` is null there. Calls whose group was not wholly recorded count,
 marked: a rank that is not here may have been later still. `inherited` lateness is passed on from a rank that held this
-one up in another group; it is shown, and blamed on nobody a second time.
+one up in another group; it is shown, and blamed on nobody a second time. Between stages of a pipeline it is the
+schedule's: stages drain one after the other, and the one that drains last did nothing wrong.
 
 Method: starts on comparable clocks (`_arrivals`), the two largest per call.
 """
@@ -15,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses._arrivals import Arrival, arrivals_of
-from diagnose.analyses._columns import Ints, integers
+from diagnose.analyses._columns import Flags, Ints, integers
 from diagnose.analyses._inherited import inherited
 from diagnose.analyses._instances import Runs, runs
+from diagnose.analyses._pipeline_places import pipeline_places
 from diagnose.schema import BOOL, INT32, INT64, LABEL, table
 
 SCHEMA = table(
@@ -35,7 +37,8 @@ SCHEMA = table(
     (
         "inherited",
         BOOL,
-        "the last rank was held up by another one in its call before, in a group without the second last",
+        "the last rank was held up by another one in its call before, in a group without the second last; or the last "
+        "two are different stages of a pipeline, which come in turn",
     ),
     ("late_ns", INT64, "start of the last minus start of the second last"),
     ("spread_ns", INT64, "start of the last minus start of the first"),
@@ -46,7 +49,13 @@ SCHEMA = table(
 )
 
 
-def arrivals(calls_on_device: pa.Table, matches: pa.Table, clocks: pa.Table, collectives: pa.Table) -> pa.Table:
+def arrivals(
+    calls_on_device: pa.Table,
+    matches: pa.Table,
+    clocks: pa.Table,
+    collectives: pa.Table,
+    groups: pa.Table | None = None,
+) -> pa.Table:
     """One row per shared call, in order of time."""
     if not calls_on_device.num_rows:
         return SCHEMA.empty()
@@ -69,7 +78,7 @@ def arrivals(calls_on_device: pa.Table, matches: pa.Table, clocks: pa.Table, col
             "complete": seen.complete[last],
             "ts_ns": start[last],
             "last_rank": np.ma.array(rank[last], mask=late <= error),
-            "inherited": inherited(seen, rank, usable, last, second),
+            "inherited": inherited(seen, rank, usable, last, second) | _in_turn(rank[last], rank[second], groups),
             "late_ns": late,
             "spread_ns": start[last] - start[first],
             "waited_ns": _waited(seen, ordered, of),
@@ -78,6 +87,15 @@ def arrivals(calls_on_device: pa.Table, matches: pa.Table, clocks: pa.Table, col
             "error_ns": error,
         }
     ).sort_by("ts_ns")
+
+
+def _in_turn(last: Ints, second: Ints, groups: pa.Table | None) -> Flags:
+    """Whether two ranks are different stages of a pipeline."""
+    places = pipeline_places(groups)
+    stage = [
+        np.array([places[r][0] if r in places else -1 for r in ranks.tolist()], np.int64) for ranks in (last, second)
+    ]
+    return np.asarray((stage[0] != stage[1]) & (stage[0] >= 0) & (stage[1] >= 0), bool)
 
 
 def _waited(seen: Arrival, ordered: Ints, of: Runs) -> Ints:

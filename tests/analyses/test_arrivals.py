@@ -21,7 +21,7 @@ from tests.rules.build import table as build
 US = 1_000
 
 
-def shared(*starts, error=0, offset=(), complete=True, end=1_000 * US, exposed=None):
+def shared(*starts, error=0, offset=(), complete=True, end=1_000 * US, exposed=None, groups=None):
     """One all-reduce of ranks that start at `starts` (us) and end together."""
     ranks = range(len(starts))
     rows = [
@@ -48,13 +48,32 @@ def shared(*starts, error=0, offset=(), complete=True, end=1_000 * US, exposed=N
         build(n, v)
         for n, v in (("calls_on_device", rows), ("matches", match), ("clocks", clock), ("collectives", wait))
     ]
-    return arrivals(*made), made[3]
+    return arrivals(*made, groups), made[3]
 
 
 def test_the_last_rank_is_blamed_for_its_own_lateness_only():
     row = shared(100, 400, 900)[0].to_pylist()[0]
     assert (row["last_rank"], row["late_ns"], row["spread_ns"]) == (2, 500 * US, 800 * US)
     assert row["waited_ns"] == (800 + 500) * US and row["complete"]
+
+
+@pytest.mark.parametrize(
+    ("dim", "pipes", "inherited"),
+    [
+        ("pp", [(0, 1, 2)], True),
+        ("pp", [(0, 1), (2, 3)], True),
+        ("pp", [(0, 2), (1, 3)], True),
+        ("pp", [(1, 4), (2, 5)], False),
+        ("dp", [(0, 1, 2)], False),
+        ("pp", [(0,), (1,), (2,)], False),
+        ("pp", [], False),
+    ],
+)
+def test_stages_of_a_pipeline_come_in_turn(dim, pipes, inherited):
+    """Ranks 1 and 2 come last: nobody is late where they are different stages; copies of one stage are compared."""
+    rows = [{"group": str(i), "size": len(p), "ranks": list(p), "dim": dim} for i, p in enumerate(pipes)]
+    row = shared(100, 400, 900, groups=build("groups", rows))[0].to_pylist()[0]
+    assert (row["last_rank"], row["inherited"]) == (2, inherited)
 
 
 @pytest.mark.parametrize(("error", "last"), [(499, 2), (500, None), (501, None)])

@@ -1,0 +1,15 @@
+"""Which stage of a pipeline a rank is, and in which copy of the pipeline, by the pipeline groups of the job."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+Places = dict[int, tuple[int, int]]
+"""Rank -> (stage, copy of the pipeline)."""
+
+
+def pipeline_places(groups: pa.Table | None) -> Places:
+    """Places of the ranks of pipeline groups of several ranks; a group lists its stages in order."""
+    rows = [] if groups is None else groups.to_pylist()
+    pipes = sorted({tuple(g["ranks"]) for g in rows if g["dim"] == "pp" and g["ranks"] and len(g["ranks"]) > 1})
+    return {rank: (stage, copy) for copy, ranks in enumerate(pipes) for stage, rank in enumerate(ranks)}
