@@ -16,6 +16,7 @@ import pyarrow as pa
 from diagnose.analyses._columns import Ints
 from diagnose.analyses._grids import NO_RANK, Floats, Grid, aligned, grids, over_ranks
 from diagnose.analyses._job_steps import NEEDED, JobSteps, job_steps
+from diagnose.analyses._router_signs import router_series
 from diagnose.analyses._shapes_of_series import Shape, shape
 from diagnose.schema import BOOL, FLOAT, INT32, INT64, LABEL, table
 
@@ -56,15 +57,16 @@ SIGNS = (
 )  # fmt: skip
 
 
-def trends(series: pa.Table, device_series: pa.Table | None = None) -> pa.Table:
+def trends(series: pa.Table, device_series: pa.Table | None = None, router_load: pa.Table | None = None) -> pa.Table:
     """The job's step first, then every part and sign: for the job and, of several ranks, for each.
 
-    Signs that the job itself does not log are taken from samples of its GPUs.
+    Signs that the job itself does not log are taken from samples of its GPUs and from records of its routers.
     """
     found = grids(series, (*NEEDED, *PARTS, *SIGNS))
     job = job_steps(found)
     sampled = {} if device_series is None else grids(device_series, SIGNS)
-    found = sampled | found
+    routed = {} if router_load is None else grids(router_series(router_load), SIGNS)
+    found = sampled | routed | found
     if job is None or not len(job.column):
         return SCHEMA.empty()
     kept = np.flatnonzero(job.steady.kept)
