@@ -17,6 +17,7 @@ from diagnose.analyses._arrivals import Arrival
 from diagnose.analyses._columns import Flags, Ints, codes, integers
 from diagnose.analyses._dependency_graph import Layout, Times, lay_out
 from diagnose.analyses._partition import partition
+from diagnose.analyses._pipeline_places import Places
 from diagnose.analyses._rank_timeline import OWN_PARTS, Timeline, timeline_of
 
 
@@ -36,11 +37,11 @@ class Ranks(NamedTuple):
     steps_count: int
 
 
-def ranks_of(
+def ranks_of(  # noqa: PLR0913, PLR0917  (one parameter per table)
     calls: pa.Table, arrival: Arrival, spans: pa.Table, steps: pa.Table, kernels: pa.Table, idle: pa.Table,
-    collectives: pa.Table,
+    collectives: pa.Table, places: Places,
 ) -> Ranks | str:  # fmt: skip
-    """The graph of all ranks whose clocks can be compared, or why there is none."""
+    """The graph of all ranks whose clocks can be compared, or why there is none. `places`: stages of a pipeline."""
     shift = arrival.start_ns - integers(calls["ts_ns"])
     ranks = np.array(sorted(pc.unique(spans["rank"]).to_pylist()), np.int64)
     owner = integers(calls["rank"])
@@ -62,7 +63,8 @@ def ranks_of(
         found.append(_Own(line, inside, step, window[0] + offset, window[1] + offset))
     counts = integers(spans["rank"])
     steps_count = int(np.unique(counts, return_counts=True)[1].max())
-    return _joined(found, ranks, calls, arrival, steps_count)
+    stage = np.array([places.get(rank, (0, 0))[0] for rank in ranks.tolist()])
+    return _joined(found, ranks, stage, calls, arrival, steps_count)
 
 
 class _Own(NamedTuple):
@@ -87,7 +89,9 @@ def _window(rank: int, spans: pa.Table, steps: pa.Table, kernels: pa.Table) -> t
     return np.sort(start), int((start + integers(mine["dur_ns"])).max())
 
 
-def _joined(found: list[_Own], ranks: Ints, calls: pa.Table, arrival: Arrival, steps_count: int) -> Ranks | str:
+def _joined(
+    found: list[_Own], ranks: Ints, stage: Ints, calls: pa.Table, arrival: Arrival, steps_count: int
+) -> Ranks | str:
     sizes = [len(own.line.piece) + 2 * len(own.rows) for own in found]
     base = np.append(0, np.cumsum(sizes))
     shared = arrival.comparable & (arrival.synchronising | arrival.paired)
@@ -117,7 +121,7 @@ def _joined(found: list[_Own], ranks: Ints, calls: pa.Table, arrival: Arrival, s
     duration[base[:-1]] = part[base[:-1], OWN_PARTS.index("begin")] = [own.begin - first for own in found]
     return Ranks(
         layout, duration, np.repeat(np.arange(len(ranks)), sizes), call, part, interval, step, ranks,
-        _alike(found, calls), max(own.end for own in found) - first, steps_count,
+        _alike(found, stage, calls), max(own.end for own in found) - first, steps_count,
     )  # fmt: skip
 
 
@@ -128,8 +132,9 @@ def _starts(call: Ints, arrival: Arrival, shared: Flags) -> Ints:
     return np.asarray(np.unique(key, return_inverse=True)[1], np.int64)
 
 
-def _alike(found: list[_Own], calls: pa.Table) -> Ints:
-    """Class of each rank by the operations and dimensions of its calls, in order."""
+def _alike(found: list[_Own], stage: Ints, calls: pa.Table) -> Ints:
+    """Class of each rank by its stage and the operations and dimensions of its calls, in order."""
     said = codes(calls["op"]) * 64 + codes(calls["dim"])
-    seen: dict[bytes, int] = {}
-    return np.array([seen.setdefault(said[own.rows].tobytes(), len(seen)) for own in found], np.int64)
+    seen: dict[tuple[int, bytes], int] = {}
+    keys = [(s, said[own.rows].tobytes()) for s, own in zip(stage.tolist(), found, strict=True)]
+    return np.array([seen.setdefault(key, len(seen)) for key in keys], np.int64)

@@ -6,7 +6,8 @@ holds for the recorded order of work; nothing is rescheduled. Where ranks of the
 the recording by more than `MOST_ERROR_RATIO`, only the row `nothing` is here, with the reason.
 
 *Like the others* means: between two calls, the rank takes the median time of the other ranks that make the same calls
-in the same order. `balance` gives every rank the mean. Removing a part (`part`) takes it from all ranks at once.
+in the same order, of a pipeline those of its stage. `balance` gives every rank the mean. Removing a part (`part`) takes
+it from all ranks at once.
 
 Method: `_rank_timeline`, `_rank_graph`, replayed level by level (`_dependency_graph`).
 """
@@ -18,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from diagnose.analyses._arrivals import arrivals_of
+from diagnose.analyses._pipeline_places import pipeline_places
 from diagnose.analyses._rank_graph import ranks_of
 from diagnose.analyses._rank_scenarios import rows_of
 from diagnose.schema import FLOAT, INT32, INT64, LABEL, TEXT, table
@@ -53,7 +55,7 @@ SCHEMA = table(
 
 def rank_what_if(  # noqa: PLR0913, PLR0917  (one parameter per table)
     spans: pa.Table, steps: pa.Table, kernels: pa.Table, idle: pa.Table, calls_on_device: pa.Table, matches: pa.Table,
-    clocks: pa.Table, collectives: pa.Table,
+    clocks: pa.Table, collectives: pa.Table, groups: pa.Table | None = None,
 ) -> pa.Table:  # fmt: skip
     """Row `nothing` first, then one per fix; none where ranks share no call."""
     arrival = arrivals_of(calls_on_device, matches, clocks) if calls_on_device.num_rows else None
@@ -65,7 +67,8 @@ def rank_what_if(  # noqa: PLR0913, PLR0917  (one parameter per table)
         return _table(
             [{"fixed": "nothing", "reason": f"{1 - complete:.0%} of the shared calls lack a rank of their group"}]
         )
-    ranks = ranks_of(calls_on_device, arrival, spans, steps, kernels, idle, collectives)
+    places = pipeline_places(groups)
+    ranks = ranks_of(calls_on_device, arrival, spans, steps, kernels, idle, collectives, places)
     if isinstance(ranks, str):
         return _table([{"fixed": "nothing", "reason": ranks}])
     rows = rows_of(ranks, calls_on_device)
