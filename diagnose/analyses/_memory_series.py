@@ -1,4 +1,5 @@
-"""Memory figures among the metrics of a run: allocated, reserved, used on the device, and peaks, in bytes per step.
+"""Memory figures among the metrics of a run: allocated, reserved, used on the device, and peaks, in bytes per step;
+and the resident memory of the process on its host.
 
 A metric counts only if its name says what it is and in which unit; `gb` is 10^9 bytes, `gib` 2^30. Others are left.
 """
@@ -17,6 +18,7 @@ _UNITS = {"gib": 1 << 30, "gb": 10**9, "mib": 1 << 20, "mb": 10**6, "kib": 1 << 
 _UNIT = re.compile(r"[\W_](gib|gb|mib|mb|kib|kb|bytes|b)\W*$")
 _COUNTER = re.compile(r"(allocated|reserved)_bytes_all_(current|peak)$")
 """Keys of torch.cuda.memory_stats() say the unit in the middle."""
+_HOST = re.compile(r"(?:cpu|host)\w*mem|(?:^|_)rss(?:_|$)|resident")
 _WHAT = (
     ("peak_allocated", r"(max|peak)\w*alloc|alloc\w*(max|peak)"),
     ("peak_reserved", r"(max|peak)\w*(reserved|cached)|(reserved|cached)\w*(max|peak)"),
@@ -25,6 +27,7 @@ _WHAT = (
     ("reserved", r"reserved|cached_mem|mem\w*cached"),
 )  # fmt: skip
 KINDS = tuple(name for name, _ in _WHAT)
+"""Figures of the device."""
 
 
 class Track(NamedTuple):
@@ -43,12 +46,14 @@ def kind_of(metric: str) -> tuple[str, int] | None:
     unit = _UNIT.search(name)
     if unit is None:
         return None
+    if _HOST.search(name) and not re.search(r"count|ratio|percent|available|free|total", name):
+        return "host", _UNITS[unit[1]]
     kind = next((k for k, pattern in _WHAT if re.search(pattern, name)), None)
     return None if kind is None or re.search(r"count|retries|ratio|percent|cpu|host", name) else (kind, _UNITS[unit[1]])
 
 
-def tracks(series: pa.Table | None) -> list[Track]:
-    """Memory figures per rank, steps ascending; of several metrics of one kind the first."""
+def tracks(series: pa.Table | None, kinds: tuple[str, ...] = KINDS) -> list[Track]:
+    """Memory figures of these kinds per rank, steps ascending; of several metrics of one kind the first."""
     if series is None or not series.num_rows:
         return []
     names, code = dictionary(series["metric"]), codes(series["metric"])
@@ -57,7 +62,7 @@ def tracks(series: pa.Table | None) -> list[Track]:
     found: dict[tuple[int, str], Track] = {}
     for number, name in enumerate(names):
         kind = kind_of(name)
-        if kind is None:
+        if kind is None or kind[0] not in kinds:
             continue
         mine = np.flatnonzero((code == number) & np.isfinite(values) & (steps >= 0))
         mine = mine[np.lexsort((steps[mine], ranks[mine]))]

@@ -1,10 +1,10 @@
 """What grows over steps, by how much a step, and since when: a leak, a one-time jump, a saw-tooth or nothing.
 
-Per rank and figure (allocated, reserved, unallocated, used) of a log, and per place in the code of a snapshot whose
-allocations are never freed. A leak raises the floor, not the peaks: steps are cut into stretches, each stretch's least
-value is its floor, and the slope is the median step between floors. One jump after which the floor is flat is lazy
-state (Adam makes its own at the first step), no leak; a saw-tooth returns to its floor. One deep dip moves
-one floor and no median: growth is what both have risen by.
+Per rank and figure (allocated, reserved, unallocated, used, host) of a log, and per place in the code of a snapshot
+whose allocations are never freed. A leak raises the floor, not the peaks: steps are cut into stretches, each stretch's
+least value is its floor, and the slope is the median step between floors. One jump after which the floor is flat is
+lazy state (Adam makes its own at the first step), no leak; a saw-tooth returns to its floor. One deep dip moves one
+floor and no median: growth is what both have risen by.
 Method: Theil-Sen on floors (median of pairwise slopes), robust against single odd steps.
 """
 
@@ -19,13 +19,13 @@ import pyarrow as pa
 from diagnose import sql
 from diagnose.analyses._columns import Ints
 from diagnose.analyses._memory_messages import devices_of
-from diagnose.analyses._memory_series import Track, tracks
+from diagnose.analyses._memory_series import KINDS, Track, tracks
 from diagnose.schema import FLOAT, INT32, INT64, LABEL, TEXT, table
 
 SCHEMA = table(
     "figure that may grow",
     ("rank", INT32, "global rank"),
-    ("figure", LABEL, "allocated | reserved | unallocated | used | place"),
+    ("figure", LABEL, "allocated | reserved | unallocated | used | host (resident memory of the process) | place"),
     ("place", TEXT, "line of code, for figure = place"),
     ("shape", LABEL, "growing | jump | flat | falling | short (too few steps to tell)"),
     ("slope_bytes", INT64, "growth per step of the floor; for a place per allocation it keeps"),
@@ -59,7 +59,7 @@ def memory_growth(
 ) -> pa.Table:
     """One row per rank and figure, and one per place that only ever allocates."""
     devices = devices_of(files) if files is not None else {}
-    rows = _figures(tracks(series), devices)
+    rows = _figures(tracks(series, (*KINDS, "host")), devices)
     if lifetimes is not None:
         rows += _places(lifetimes)
     return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
@@ -71,7 +71,9 @@ def _figures(found: list[Track], devices: dict[int | None, int]) -> list[dict[st
         by_rank.setdefault(track.rank, {})[track.kind] = track
     rows = []
     for rank, own in by_rank.items():
-        figures: dict[str, Track] = {kind: own[kind] for kind in ("allocated", "reserved", "used") if kind in own}
+        figures: dict[str, Track] = {
+            kind: own[kind] for kind in ("allocated", "reserved", "used", "host") if kind in own
+        }
         if {"allocated", "reserved"} <= own.keys():
             both, a, b = np.intersect1d(own["allocated"].step, own["reserved"].step, return_indices=True)
             figures["unallocated"] = Track(
@@ -79,7 +81,7 @@ def _figures(found: list[Track], devices: dict[int | None, int]) -> list[dict[st
             )
         for name, track in figures.items():
             row = _shape(track) | {"rank": rank, "figure": name}
-            peak, capacity = own.get(f"peak_{name}"), devices.get(rank)
+            peak, capacity = own.get(f"peak_{name}"), devices.get(rank) if name != "host" else None
             row["peak_bytes"] = int(peak.size.max()) if peak is not None else None
             row |= {f"{k}_bytes": int(own[k].size[-1]) for k in ("reserved", "used") if k in own}
             if capacity and row["shape"] == "growing" and row["slope_bytes"]:

@@ -154,9 +154,10 @@ def _of_part(levels: Levels, part: str, ranks: list[int] | None, level: Level, g
         "ranks": ranks, "part": part, "part_grown_ns": round(level.grown), "slope_ns": _whole(level.slope),
         "explained_ratio": min(1.0, level.grown / grown),
     }  # fmt: skip
-    memory = _sign(levels, "memory_allocated_bytes", None) or _sign(levels, "host_memory_bytes", None)
-    if part == "gc" and memory is not None and memory.ratio >= SIGN_RATIO:
-        return base | _signed("leak", "memory_allocated_bytes", memory)
+    for metric in ("memory_allocated_bytes", "host_memory_bytes"):
+        memory = _sign(levels, metric, None)
+        if part == "gc" and memory is not None and memory.ratio >= SIGN_RATIO:
+            return base | _signed("leak", metric, memory)
     if part == "alloc":
         retries = _sign(levels, "alloc_retries_count", None)
         return base | (

@@ -44,6 +44,11 @@ def test_predicts_when_the_device_is_full() -> None:
     assert "about 42 steps" in finding("memory-creep", job(left_count=42)).summary
 
 
+def test_memory_of_the_host_is_called_so_and_blames_no_place_on_the_gpu() -> None:
+    found = finding("memory-creep", job(place(100 * MIB), figure="host"))
+    assert "rank 0: resident memory of the process grows" in found.summary and "train.py" not in found.summary
+
+
 def test_quiet_on_jumps() -> None:
     quiet("memory-creep", job(shape="jump"))
 
