@@ -108,6 +108,8 @@ def of_problem(row: dict[str, Any]) -> Tables:
 def quality(rows: list[dict[str, Any]]) -> pa.Table:
     """Quality table of rows given as dicts; absent keys are null."""
     schema = INGESTED["quality"]
+    if not rows:
+        return schema.empty()
     return schema.build({name: [row.get(name) for row in rows] for name in schema.arrow.names})
 
 
@@ -127,6 +129,7 @@ def _unknown(head: bytes) -> str:
 def _with_ranks(tables: Tables, source: Source) -> Tables:
     """Ranks from names where the content gives none, and the quality rows that reading and naming left."""
     rows = tables["files"].to_pylist()
+    before = [dict(row) for row in rows]
     notes = [{**row, "path": source.label} for row in source.quality]
     if len(rows) == 1 and rows[0]["status"] != "unusable" and any(name in tables for name in _OF_A_RANK):
         notes += _name_rank(rows[0], source)
@@ -134,8 +137,10 @@ def _with_ranks(tables: Tables, source: Source) -> Tables:
     for row in rows:
         if lost and row["status"] in ("ok", "repaired"):
             row["status"], row["detail"] = "partial", row["detail"] or lost
-    files = INGESTED["files"]
-    result = {**tables, "files": files.build({name: [row[name] for row in rows] for name in files.arrow.names})}
+    result = dict(tables)
+    if rows != before:
+        files = INGESTED["files"]
+        result["files"] = files.build({name: [row[name] for row in rows] for name in files.arrow.names})
     if notes:
         result["quality"] = pa.concat_tables([tables["quality"], quality(notes)]).unify_dictionaries()
     return result

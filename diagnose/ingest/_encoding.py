@@ -29,13 +29,9 @@ def encoding_of(head: bytes) -> tuple[str, int]:
             return encoding, len(mark)
     sample = head[: min(len(head), _SAMPLE_BYTES) & ~1]
     for encoding, text, zeros in (("utf-16-le", sample[::2], sample[1::2]), ("utf-16-be", sample[1::2], sample[::2])):
-        printable = sum(32 <= b < 127 or b in (9, 10, 13) for b in text)
-        if (
-            len(text) >= 2
-            and not any(zeros[:2])
-            and zeros.count(0) >= 0.7 * len(zeros)
-            and printable >= 0.7 * len(text)
-        ):
+        if len(text) < 2 or any(zeros[:2]) or zeros.count(0) < 0.7 * len(zeros):
+            continue
+        if sum(32 <= b < 127 or b in (9, 10, 13) for b in text) >= 0.7 * len(text):
             return encoding, 0
     return "utf-8", 0
 
