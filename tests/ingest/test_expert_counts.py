@@ -124,7 +124,7 @@ def test_counts_of_own_experts_start_at_the_ranks_first(tmp_path: Path) -> None:
     [
         ([0.5, 0.25, 0.25], "no whole numbers"),
         ([-1, 4], "below zero"),
-        ([float("nan"), 1], "no numbers"),
+        ([float("nan"), 1], "not finite"),
         (["a", "b"], "no numbers"),
         ({"attention": 1}, "no number of an expert"),
         ([], "neither a list nor an object"),

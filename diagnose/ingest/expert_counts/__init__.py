@@ -30,20 +30,25 @@ def sniff(head: bytes, name: str) -> bool:
 
 def read(source: Source, options: Options) -> Tables:
     """`router_calls`, `router`, and `series` of numbers beside them. InputError where no record can be read."""
-    return _tables(source, records(source), _series(source))
+    rows = _collected(records(source))
+    return _tables(source, rows, _series(source) if rows.other_keys else None)
 
 
 def of_table(source: Source, table: pa.Table) -> Tables | None:
     """The same of a table (Parquet) that another ingester opened; None where it holds no counts per expert."""
     if not are_counts(table.column_names):
         return None
-    return _tables(source, enumerate(table.to_pylist(), 1), None)
+    return _tables(source, _collected(enumerate(table.to_pylist(), 1)), None)
 
 
-def _tables(source: Source, found: Iterable[Record], beside: pa.Table | None) -> Tables:
+def _collected(found: Iterable[Record]) -> Rows:
     rows = Rows()
     for line, record in found:
         rows.add(line, record)
+    return rows
+
+
+def _tables(source: Source, rows: Rows, beside: pa.Table | None) -> Tables:
     if not rows.calls:
         reasons = "; ".join(rows.refused) or "no counts per expert"
         raise InputError(source.label, f"router records that cannot be read ({reasons})",

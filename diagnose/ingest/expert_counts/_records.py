@@ -117,6 +117,12 @@ class Rows:
                 counts = values.counts(kind, np.array([values.number(record[name])]), facts, partial=True)
                 self.parts.append((number, np.array([expert], np.int64), _kind(kind), counts))
 
+    @property
+    def other_keys(self) -> list[str]:
+        """Keys of records that say nothing about routing."""
+        seen = {key: None for keys in self.layouts for key in keys}
+        return [key for key in seen if not names.is_about_routing(key) and names.plain(key) not in STEP_NAMES]
+
     def tables(self) -> Tables:
         """`router_calls` and `router`."""
         calls, router = INGESTED["router_calls"], INGESTED["router"]
@@ -127,14 +133,15 @@ class Rows:
         kinds = np.concatenate([np.full(len(e), names.KINDS.index(kind)) for _, e, kind, _ in self.parts])
         expert = np.concatenate([e for _, e, _, _ in self.parts])
         value = np.concatenate([v for *_, v in self.parts])
-        place, at = np.unique(np.stack((record, expert)), axis=1, return_inverse=True)
-        columns: dict[str, Any] = {"record": place[0], "expert": place[1].astype(np.int32)}
+        width = int(expert.max()) + 1
+        key, at = np.unique(record * width + expert, return_inverse=True)
+        columns: dict[str, Any] = {"record": key // width, "expert": (key % width).astype(np.int32)}
         for number, kind in enumerate(names.KINDS):
             mine = kinds == number
-            told = np.full(place.shape[1], -1, np.int64)
-            told[np.ravel(at)[mine]] = np.rint(value[mine]).astype(np.int64)
+            told = np.full(len(key), -1, np.int64)
+            told[at[mine]] = np.rint(value[mine]).astype(np.int64)
             columns[kind] = np.ma.array(told, mask=told < 0)
-        ranks = np.array([-1 if call["rank"] is None else call["rank"] for call in self.calls], np.int32)[place[0]]
+        ranks = np.array([-1 if call["rank"] is None else call["rank"] for call in self.calls], np.int32)[key // width]
         columns["rank"] = np.ma.array(ranks, mask=ranks < 0)
         return {"router_calls": built, "router": router.build(columns)}
 
