@@ -111,6 +111,20 @@ def test_a_slow_link(tmp_path: Path, recorded: bool) -> None:
     assert link["gain_ns"] == pytest.approx(loss_ns(job, replace(EVEN, count=1)), rel=0.02)
 
 
+@pytest.mark.parametrize("idle_calls", [False, True])
+@pytest.mark.parametrize(("stages", "chunks"), [(2, 2), (4, 3)])
+def test_interleaved_stages(tmp_path: Path, stages: int, chunks: int, idle_calls: bool) -> None:
+    """Results go round from the last stage to the first; calls at the ends of the model move nothing."""
+    links = {(a, b % stages): 300_000 for a in range(stages) for b in (a - 1, a + 1)}
+    even = Replicas(Pipeline("interleaved", stages, 2 * stages, chunks, link_ns=links), idle_calls=idle_calls)
+    job = replace(even, slow_workers={(1, 1): 1.5})
+    found = rows(tmp_path, job)
+
+    assert found[0]["error_ratio"] < 1e-6
+    gain = one(found, "worker", stage=1, replica=1)["gain_ns"]
+    assert gain == pytest.approx(loss_ns(job, even), rel=0.02)
+
+
 def test_a_replay_off_the_recording_is_no_answer() -> None:
     """Something outside the known dependencies takes half of the step: the error is reported, nothing else."""
     gap = [{"phase": "forward", "ts_ns": 0, "dur_ns": MS}, {"phase": "backward", "ts_ns": 2 * MS, "dur_ns": MS}]
