@@ -39,6 +39,7 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section | None
         return None
     rows = trends.to_pylist()
     job = rows[0]
+    series = _with_samples(series, tables.get("device_series"))
     stalls: Rows = tables["stalls"].to_pylist() if "stalls" in tables else []
     causes: Rows = tables["slowdowns"].to_pylist() if "slowdowns" in tables else []
     blocks: list[Block] = []
@@ -49,6 +50,14 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section | None
     if causes:
         blocks.append(_causes(causes))
     return Section("drift", "Over the run", blocks, _lead(job, stalls)) if blocks else None
+
+
+def _with_samples(series: pa.Table, device_series: pa.Table | None) -> pa.Table:
+    """Series and, behind them, what samples of the GPUs say at the same steps."""
+    names = ["rank", "step", "segment", "metric", "value"]
+    if device_series is None:
+        return series
+    return pa.concat_tables([series.select(names), device_series.select(names)]).unify_dictionaries()
 
 
 def _lead(job: dict[str, Any], stalls: Rows) -> str:
@@ -126,9 +135,10 @@ def _causes(causes: Rows) -> Grid:
     rows = []
     for row in causes:
         sign = f"{_words(row['sign'])} {row['sign_early']:,.4g} → {row['sign_late']:,.4g}" if row["sign"] else ""
+        sign += f" ({row['note']})" if row["note"] else ""
         rows.append([
             clean(str(row["cause"]).replace("_", " ")),
-            "all" if row["ranks"] is None else ", ".join(map(str, row["ranks"])),
+            name(row["devices"] or "all", 80) if row["ranks"] is None else ", ".join(map(str, row["ranks"])),
             show("_ns", row["part_grown_ns"]) if row["part_grown_ns"] is not None else UNKNOWN_NAME,
             show("_ratio", row["explained_ratio"]) if row["explained_ratio"] is not None else UNKNOWN_NAME,
             name(sign or (f"collect {row['collect']}" if row["collect"] else "own work grew, waiting did not"), 200),
