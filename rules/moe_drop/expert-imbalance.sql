@@ -15,7 +15,7 @@ a measurement only."""
 quiet_when = """
 the load is near even, or no further from it than chance; the router is forced to balance; a trace shows unequal times, but equal bytes (a slow rank:
 late-rank)"""
-collect = "router statistics per layer and expert (tokens_per_expert of every step: diagnose.live.moe.observe, or JSON lines of your own), or traces of all ranks"
+collect = "router statistics per layer and expert (tokens_per_expert, tokens, top-k and capacity factor of every step: diagnose.live.moe.observe, or JSON lines of your own)"
 sources = [
   "real routing against forced balance costs 8 to 20 %: https://github.com/NVIDIA-NeMo/Megatron-Bridge (performance tables)",
   "expert imbalance lengthens each step: https://github.com/verl-project/verl/issues/4103",
@@ -90,6 +90,9 @@ FROM uneven LEFT JOIN records AS r ON TRUE LEFT JOIN trace AS t ON uneven.by_tra
 WHERE uneven.by_records OR uneven.by_trace
 UNION ALL BY NAME
 SELECT 0 AS lost_ns,
-  COALESCE((SELECT 'the job has experts (' || evidence || '), but neither their load nor all ranks were recorded' FROM moe_setup),
-           'no load of experts was recorded') AS undecided
-WHERE NOT EXISTS (FROM expert_balance) AND NOT EXISTS (FROM moe_setup WHERE forced)
+  COALESCE(
+    (SELECT CASE WHEN forced THEN 'the router is forced to an even load, what it would do in training was not recorded'
+                 ELSE 'the job has experts (' || evidence || '), but what its routers do was not recorded' END
+     FROM moe_setup),
+    'no router was recorded') AS undecided
+WHERE NOT EXISTS (FROM expert_balance)

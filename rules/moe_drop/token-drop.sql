@@ -12,9 +12,7 @@ Balance first (expert-imbalance, aux-loss-coefficient): drops follow the load. T
 and more (padded all-to-alls grow with it), or none at all, which is dropless (Megatron-LM's default; torchtitan knows nothing else; DeepSpeed
 drop_tokens=False). --moe-token-drop-policy probs drops the least wanted assignments, position the last of the batch."""
 quiet_when = "fewer are dropped than the threshold; the job is dropless: it has nothing to drop, whatever its load"
-collect = """
-router statistics of every layer and step: tokens_per_expert before any drop, tokens, top-k and the capacity factor, or the dropped tokens
-themselves (diagnose.live.moe.observe, or JSON lines of your own; Megatron-LM and torchtitan log none of them)"""
+collect = "router statistics per layer and expert (tokens_per_expert, tokens, top-k and capacity factor of every step: diagnose.live.moe.observe, or JSON lines of your own)"
 sources = [
   "a log of counts after the cut reads 0 dropped: https://github.com/deepseek-ai/DeepSeek-MoE/issues/29",
   "under 1 % of tokens are dropped with a capacity factor of 1.25 and an auxiliary loss: https://arxiv.org/abs/2101.03961 (section 2.2)",

@@ -14,6 +14,7 @@ from pyarrow import parquet
 
 from diagnose.ingest.expert_counts import _names as names
 from diagnose.pipeline import read
+from tests import ask
 
 COUNTS = {3: [60, 30, 10, 0], 4: [20, 30, 25, 25]}
 
@@ -231,3 +232,13 @@ def test_parquet(tmp_path: Path) -> None:
     table = pa.table({"step": [7, 7], "layer": list(COUNTS), "tokens_per_expert": list(COUNTS.values())})
     parquet.write_table(table, tmp_path / "a.parquet")
     assert rows(tmp_path / "a.parquet") == {(7, k): v for k, v in COUNTS.items()}
+
+
+def test_a_printed_run_without_router_statistics_is_unknown(corpus: Path) -> None:
+    (log,) = (corpus / "primus" / "ut_out").glob("*deepseek_v2_lite*")
+    diagnosis = ask.run(log)
+    symptom = ask.symptom(diagnosis, "moe_drop")
+    assert symptom.status == "unknown" and "tokens_per_expert" in symptom.reason and "forced" in symptom.reason
+    (setup,) = ask.rows(diagnosis, "moe_setup")
+    assert (setup["dropless"], setup["forced"], setup["experts_count"], setup["topk"]) == (True, True, 64, 6)
+    assert ask.outcome(diagnosis, "token-drop").startswith("clear"), "nothing can be dropped"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from diagnose.schema import Tables
 from tests.rules.build import MS, Row, finding, outcome, quiet, tables, turns_exactly_at
 from tests.rules.moe_rows import BALANCE, JOB_SPANS, SETUP, TRACE, job
@@ -57,9 +55,12 @@ def test_unequal_times_with_equal_bytes_are_a_slow_rank() -> None:
     quiet("expert-imbalance", tables(spans=JOB_SPANS, moe_setup=[SETUP], expert_balance=given))
 
 
-@pytest.mark.parametrize("rows", [[], [{**BALANCE, "imbalance_ratio": 2.5, "forced": True}]])
-def test_a_forced_balance_says_nothing(rows: list[Row]) -> None:
-    quiet("expert-imbalance", job(moe_setup=[{**SETUP, "forced": True}], expert_balance=rows, router_load=[]))
+def test_a_forced_balance_says_nothing() -> None:
+    forced = [{**SETUP, "forced": True}]
+    uneven = [{**BALANCE, "imbalance_ratio": 2.5, "forced": True}]
+    quiet("expert-imbalance", job(moe_setup=forced, expert_balance=uneven, router_load=[]))
+    result = outcome("expert-imbalance", job(moe_setup=forced, expert_balance=[], router_load=[]))
+    assert result.status == "skipped" and "forced to an even load" in result.reason
 
 
 def test_no_records_is_unknown() -> None:
