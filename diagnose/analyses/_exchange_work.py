@@ -17,7 +17,7 @@ from diagnose.analyses._pipeline_places import Places
 from diagnose.analyses._pipeline_work import counted
 from diagnose.schema import INGESTED
 
-_EXCHANGES = ("send", "recv", "p2p")
+EXCHANGES = ("send", "recv", "p2p")
 _PASSES = ("forward", "backward")
 LEAST_SHARE = 0.1
 """Of the longest piece of its pass on the rank: shorter ones are no micro-batch; a guess."""
@@ -58,7 +58,7 @@ def _only(rows: pa.Table, rank: int) -> pa.Table:
 def _of_rank(kernels: pa.Table, collectives: pa.Table) -> tuple[Ints, Ints, Ints, Ints] | None:
     """(step, pass, start, end) of each piece of work."""
     ops, classes, phases = (dictionary(t[c]) for t, c in ((collectives, "op"), (kernels, "class"), (kernels, "phase")))
-    exchange = np.array([op in _EXCHANGES for op in ops])[codes(collectives["op"])]
+    exchange = np.array([op in EXCHANGES for op in ops])[codes(collectives["op"])]
     launched = np.sort(integers(collectives["launch_ns"])[exchange & flags(collectives["launch_ns"].is_valid())])
     phase = np.array([_PASSES.index(p) if p in _PASSES else -1 for p in phases])[codes(kernels["phase"])]
     computes = np.array([c == "compute" for c in classes])[codes(kernels["class"])]

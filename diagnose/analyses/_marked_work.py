@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from diagnose.analyses._columns import Ints, flags, integers
-from diagnose.analyses._exchange_work import exchanged_work
+from diagnose.analyses._columns import Ints, codes, dictionary, flags, integers
+from diagnose.analyses._exchange_work import EXCHANGES, exchanged_work
 from diagnose.analyses._mark_times import steps_of, work_times
 from diagnose.analyses._pipeline_marks import UNKNOWN, Marks, find_marks
 from diagnose.analyses._pipeline_places import Places, pipeline_places
@@ -18,7 +18,7 @@ from diagnose.analyses._pipeline_work import counted
 from diagnose.schema import INGESTED
 
 _PIPELINE_ONLY = 1
-"""Marks of this trust and better are made by pipeline schedules alone."""
+"""Marks of this trust and better are a pipeline's on every rank that sends and receives; others need its group."""
 
 
 def work_in_traces(
@@ -32,10 +32,19 @@ def work_in_traces(
     """Rows of `microbatches`; None where no trace tells of a pipeline."""
     places, moved = pipeline_places(groups), _offsets(clocks)
     marks = find_marks(events)
-    found = None if marks is None else _marked(marks, events, steps, kernels, places, moved)
+    piped = set(places) | _exchanging(collectives)
+    found = None if marks is None else _marked(marks, events, steps, kernels, (places, piped), moved)
     if found is None and places and kernels is not None and collectives is not None:
         return exchanged_work(kernels, collectives, places, moved)
     return found
+
+
+def _exchanging(collectives: pa.Table | None) -> set[int]:
+    """Ranks with a send or receive."""
+    if collectives is None or not collectives.num_rows:
+        return set()
+    wanted = np.array([op in EXCHANGES for op in dictionary(collectives["op"])])[codes(collectives["op"])]
+    return set(integers(collectives["rank"])[wanted].tolist())
 
 
 def _marked(
@@ -43,14 +52,17 @@ def _marked(
     events: pa.Table,
     steps: pa.Table | None,
     kernels: pa.Table | None,
-    places: Places,
+    pipeline: tuple[Places, set[int]],
     offsets: dict[int, int],
 ) -> pa.Table | None:
+    places, piped = pipeline
     step = steps_of(marks, steps)
     start, end = work_times(marks, events, kernels)
-    told = np.array([s.trust <= _PIPELINE_ONLY or s.stage != UNKNOWN for s in marks.said])
-    in_group = np.array([rank in places for rank in marks.rank.tolist()])
-    kept = np.flatnonzero((step != UNKNOWN) & (end > start) & (told | in_group))
+    told = np.array(
+        [s.stage != UNKNOWN or r in (piped if s.trust <= _PIPELINE_ONLY else places)
+         for s, r in zip(marks.said, marks.rank.tolist(), strict=True)]
+    )  # fmt: skip
+    kept = np.flatnonzero((step != UNKNOWN) & (end > start) & told)
     if not len(kept):
         return None
     marks, step, start, end = marks.take(kept), step[kept], start[kept], end[kept]

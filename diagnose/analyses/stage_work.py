@@ -4,7 +4,8 @@ Rows of `microbatches`, else of marks in traces (`_pipeline_marks`), else of sen
 stage that the source does not name is the rank's place in its pipeline group; where no group is known, stages are told
 by the order in which ranks begin their first forward. Ranks of one stage are copies of it, numbered by rank.
 Micro-batches without a number are counted in order of time within stage, chunk and phase, which is right where a stage
-takes them in turn (all schedules that do not reorder do). What cannot be told stays null.
+takes them in turn (all schedules that do not reorder do), or by Megatron-LM's interleaved order
+(`_unnumbered_chunks`). What cannot be told stays null.
 Marks that any training loop has (`forward`, Megatron-LM's `forward_step`) count only on ranks of a pipeline group.
 Times of traces are moved to the reference rank's clock where `clocks` knows the offset; timelines have origins of their
 own.
@@ -17,6 +18,8 @@ import pyarrow as pa
 
 from diagnose.analyses._columns import Ints, codes, dictionary, integers
 from diagnose.analyses._marked_work import work_in_traces
+from diagnose.analyses._pipeline_work import counted
+from diagnose.analyses._unnumbered_chunks import chunks_by_order
 from diagnose.pipeline_tables import COMPUTE_PHASES
 from diagnose.schema import INGESTED, INT32, INT64, LABEL, table
 
@@ -60,14 +63,35 @@ def stage_work(
     if (replica < 0).any():
         replica = _replicas(rank, stage, replica)
     order = np.lexsort((ts, stage, replica, step))
+    rank, step, replica, stage = rank[order], step[order], replica[order], stage[order]
+    rows = rows.take(pa.array(order))
+    chunk, microbatch = _unfolded(rows, np.column_stack([step, replica]), stage, _numbered(rows, rank))
     columns: dict[str, object] = {
-        "rank": rank[order], "step": step[order], "replica": replica[order], "stage": stage[order],
-        "ts_ns": ts[order], "dur_ns": rows["dur_ns"].take(pa.array(order)),
-        "microbatch": _numbered(rows.take(pa.array(order)), rank[order]),
+        "rank": rank, "step": step, "replica": replica, "stage": stage, "ts_ns": ts[order],
+        "chunk": _or_null(chunk), "microbatch": _or_null(microbatch),
     }  # fmt: skip
-    for name in ("chunk", "seq", "phase", "source"):
-        columns[name] = rows[name].take(pa.array(order))
-    return SCHEMA.build(columns)
+    return SCHEMA.build(columns | {name: rows[name] for name in ("dur_ns", "seq", "phase", "source")})
+
+
+def _or_null(values: Ints) -> pa.Array:
+    return pa.array(values, pa.int32(), mask=values < 0)
+
+
+def _unfolded(rows: pa.Table, pipes: Ints, stage: Ints, microbatch: Ints) -> tuple[Ints, Ints]:
+    """(chunk, micro-batch): as given, or told by the order of work where no chunk is given at all."""
+    chunk = integers(rows["chunk"], -1)
+    mine = np.flatnonzero(_is(rows, ("forward", "backward")))
+    if (chunk >= 0).any() or _is(rows, ("backward_input", "weight")).any() or not len(mine):
+        return chunk, microbatch
+    pipe = np.unique(pipes[mine], axis=0, return_inverse=True)[1].reshape(-1)
+    backward = _is(rows, ("backward",))[mine]
+    key = np.column_stack([pipe, stage[mine], backward])
+    number = counted(np.unique(key, axis=0, return_inverse=True)[1].reshape(-1))
+    found = chunks_by_order(pipe, stage[mine], backward, number)
+    if found is not None:
+        told = found[0] >= 0
+        chunk[mine[told]], microbatch[mine[told]] = found[0][told], found[1][told]
+    return chunk, microbatch
 
 
 def _is(rows: pa.Table, phases: tuple[str, ...]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -93,7 +117,7 @@ def _replicas(rank: Ints, stage: Ints, replica: Ints) -> Ints:
     return np.where(replica < 0, [of_rank[r] for r in rank.tolist()], replica)
 
 
-def _numbered(rows: pa.Table, rank: Ints) -> pa.Array:
+def _numbered(rows: pa.Table, rank: Ints) -> Ints:
     """Micro-batch of each row; counted where a cell of compute work has no numbers."""
     given = integers(rows["microbatch"], -1)
     compute = _is(rows, COMPUTE_PHASES)
@@ -108,4 +132,4 @@ def _numbered(rows: pa.Table, rank: Ints) -> pa.Array:
         count = np.empty(len(cell), np.int64)
         count[order] = np.arange(len(cell)) - starts[cell[order]]
         given[missing] = count
-    return pa.array(given, pa.int32(), mask=given < 0)
+    return given

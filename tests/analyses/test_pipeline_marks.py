@@ -88,6 +88,14 @@ def test_frames_count_micro_batches_and_need_a_pipeline_group() -> None:
     assert stage_work(**known, groups=group(0)).num_rows == 0
 
 
+def test_frames_of_interleaved_stages_are_told_by_their_order() -> None:
+    done = pipelines.run(Pipeline("interleaved", 4, 8, 2))
+    events = table("events", marked(done, lambda d: MEGATRON[d.phase], "python"))
+    (row,) = bubbles(stage_work(events=events, steps=steps(4), groups=group(0, 1, 2, 3))).to_pylist()
+    assert (row["schedule"], row["microbatches_count"], row["chunks_count"]) == ("interleaved", 8, 2)
+    assert row["bubble_ns"] == pytest.approx(row["law_ns"], abs=20)
+
+
 def test_the_group_gives_the_stage_whatever_the_ranks_are() -> None:
     done = [d._replace(stage=3 - d.stage) for d in pipelines.run(Pipeline("1f1b", 4, 8))]
     events = table("events", marked(done, lambda d: MEGATRON[d.phase], "python"))
@@ -180,7 +188,9 @@ def test_a_host_waits_for_its_receive_before_the_first_operator() -> None:
         event("aten::mm", 21, 22), event("aten::mm", 40, 41), event("c10d::send", 42, 49),
         event("gloo:recv", 3, 35, "annotation"),
     ]  # fmt: skip
-    (row,) = stage_work(events=table("events", rows), steps=steps(1)).to_pylist()
+    sent = table("collectives", [{"rank": 0, "op": "p2p"}])
+    assert stage_work(events=table("events", rows), steps=steps(1)).num_rows == 0, "anybody may call a range Forward 0"
+    (row,) = stage_work(events=table("events", rows), steps=steps(1), collectives=sent).to_pylist()
     assert (row["ts_ns"] - EPOCH, row["dur_ns"]) == (20 * MS, 22 * MS), "a receive posted ahead is no waiting"
 
 

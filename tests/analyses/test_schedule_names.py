@@ -28,15 +28,32 @@ def change(folder: Path, edit: Any) -> None:
         path.write_text(json.dumps(dump))
 
 
-def test_interleaved_work_without_numbers_is_unknown(tmp_path: Path) -> None:
-    """The n-th forward is then not micro-batch n, and the order contradicts every dependency: nothing is replayed."""
-    pipelines.timelines(Pipeline("interleaved", 4, 8, 2), tmp_path, 1)
-    change(tmp_path, lambda lists: [lists.pop(k) for k in list(lists) if k.endswith(("minibatch", "chunk"))])
+def without_numbers(lists: Any) -> None:
+    for key in [key for key in lists if key.endswith(("minibatch", "chunk"))]:
+        del lists[key]
+
+
+@pytest.mark.parametrize(("stages", "microbatches", "chunks"), [(4, 8, 2), (2, 8, 3), (4, 4, 2), (8, 16, 4)])
+def test_interleaved_work_without_numbers_is_told_by_its_order(
+    stages: int, microbatches: int, chunks: int, tmp_path: Path
+) -> None:
+    pipelines.timelines(Pipeline("interleaved", stages, microbatches, chunks), tmp_path, 1)
+    (numbered,) = rows_of(tmp_path)
+    change(tmp_path, without_numbers)
     (row,) = rows_of(tmp_path)
 
-    assert row["schedule"] == "unknown"
-    assert row["law_ns"] is None
-    assert row["idle_ratio"] > 0, "idle time is still measured"
+    assert row == numbered
+    assert (row["schedule"], row["microbatches_count"], row["chunks_count"]) == ("interleaved", microbatches, chunks)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_one_chunk_a_stage_is_not_taken_for_several(schedule: str, tmp_path: Path) -> None:
+    for stages, microbatches in ((2, 4), (4, 8), (4, 3), (3, 12)):
+        pipelines.timelines(
+            Pipeline(schedule, stages, microbatches), tmp_path, 1, f"{stages}-{microbatches}-stage{{}}.json"
+        )
+        parts = [ingest.read(ingest.Source(str(p))) for p in sorted(tmp_path.glob(f"{stages}-{microbatches}-*"))]
+        assert set(stage_work(ingest.merge(parts)["microbatches"])["chunk"].to_pylist()) == {None}
 
 
 def test_a_stage_that_is_not_there_is_unknown(tmp_path: Path) -> None:
