@@ -59,6 +59,7 @@ PROBLEMS: dict[str, str] = {
     "refused_router_record": "counts per expert that are no numbers of tokens were left out",
     "inconsistent_counts": "a router's record contradicts itself; what its counts say is used",
     "doubled_counts": "a router counted its tokens twice (once more under recomputation); halved",
+    "unjoined_sample": "GPU samples belong to no step of the job: their clocks cannot be compared, or do not overlap",
     "untimed_sample": "GPU samples carry no time, so they can be put to no step",
     "cold_call": "first calls after a pause are far slower than the rest",
     "torn_record": "records of the live hook that fail their checksum: the process died while writing, or damage",

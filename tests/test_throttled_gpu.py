@@ -113,3 +113,5 @@ def test_clocks_of_other_kinds_are_not_joined(tmp_path: Path) -> None:
 
     assert ask.found(diagnosis) == ["step-change"], "steps are timed by when they were logged"
     assert ask.rows(diagnosis, "device_series") == []
+    said = [row["detail"] for row in diagnosis.quality if row["problem"] == "unjoined_sample"]
+    assert len(said) == 1 and "hours may lie between them" in said[0]
