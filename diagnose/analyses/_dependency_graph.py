@@ -11,7 +11,8 @@ scenarios at once. Linear in operations, dependencies and scenarios.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,9 @@ from numpy.typing import NDArray
 from diagnose.analyses._columns import Ints
 
 Times = NDArray[np.float64]
+
+MOST_CELLS = 4 << 20
+"""Operations times scenarios replayed at once: some 100 MB."""
 
 
 class Layout(NamedTuple):
@@ -83,3 +87,11 @@ def replay(layout: Layout, durations: Times) -> Times:
     for starts, parents, firsts in layout.levels:
         begin[starts] = np.maximum.reduceat(begin[layout.start_of[parents]] + durations[parents], firsts, axis=0)
     return begin[layout.start_of] + durations
+
+
+def replays(layout: Layout, durations: Iterable[Times]) -> Iterator[Times]:
+    """Ends of all operations (n x k) for k scenarios at a time, in order; `durations` are made as they are needed."""
+    left = iter(durations)
+    at_once = max(1, MOST_CELLS // max(1, len(layout.start_of)))
+    while some := list(islice(left, at_once)):
+        yield replay(layout, np.stack(some, axis=1))

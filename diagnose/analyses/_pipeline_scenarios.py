@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 
 from diagnose.analyses._columns import Flags
-from diagnose.analyses._dependency_graph import Times, replay
+from diagnose.analyses._dependency_graph import Times, replays
 from diagnose.analyses._pipeline_balance import Row, Scenario, balanced, who
 from diagnose.analyses._pipeline_graph import WORKING, Graph
 from diagnose.analyses._pipeline_work import Work
@@ -28,7 +28,6 @@ from diagnose.pipeline_tables import PHASES
 
 SLOWEST_SHARE = 0.03
 """Of the workers, that M_W fixes."""
-_MOST_CELLS = 4 << 20  # operations times scenarios held at once
 _POOLS = {"send_forward": "exchange_forward", "recv_forward": "exchange_forward",
           "send_backward": "exchange_backward", "recv_backward": "exchange_backward"}  # fmt: skip
 
@@ -37,18 +36,8 @@ def steps_ns(graph: Graph, durations: Iterable[Times]) -> Times:
     """Mean replayed step of each set of durations, ns; few of them are held at a time."""
     order = np.argsort(graph.step, kind="stable")
     first = np.searchsorted(graph.step[order], np.arange(int(graph.step.max()) + 1))
-    means = [np.zeros(0)]
-    for some in batched(durations, max(1, _MOST_CELLS // len(graph.duration))):
-        ends = replay(graph.layout, np.stack(some, axis=1))
-        means.append(np.maximum.reduceat(ends[order], first, axis=0).mean(axis=0))
-    return np.concatenate(means)
-
-
-def batched(values: Iterable[Times], size: int) -> Iterator[list[Times]]:
-    """Lists of up to `size` values."""
-    left = iter(values)
-    while some := list(islice(left, size)):
-        yield some
+    ends = replays(graph.layout, durations)
+    return np.concatenate([np.zeros(0), *(np.maximum.reduceat(e[order], first, axis=0).mean(axis=0) for e in ends)])
 
 
 def ideal_of(graph: Graph) -> Times:

@@ -28,7 +28,7 @@ class Ranks(NamedTuple):
     duration: Times  # ns
     rank: Ints  # index in `ranks`, per operation
     call: Ints  # row of `calls_on_device`; -1: own work, or the lag before a call
-    parts: Times  # (operations, OWN_PARTS) ns; zero for calls and lags
+    parts: Times  # (pieces of own work in order, OWN_PARTS) ns
     interval: Ints  # calls of the rank that started before this piece ended; -1 for calls and lags
     step: Ints  # step of the rank, counted from 0, that holds the piece's begin; -1 for calls and lags
     ranks: Ints
@@ -110,7 +110,7 @@ def _joined(
         moving = np.clip(arrival.end_ns[rows] - arrival.last_ns[rows], 0, length)
         took = np.where(shared[rows], moving, length)
         durations.append(np.concatenate([line.parts.sum(axis=1), line.lag_ns, took]).astype(float))
-        parts.append(np.concatenate([line.parts, np.zeros((2 * len(rows), len(OWN_PARTS)), np.int64)]).astype(float))
+        parts.append(line.parts.astype(float))
     before, after, call, interval, step = (np.concatenate(columns[name]) for name in names)
     start_of = _starts(call, arrival, shared)
     layout = lay_out(start_of, before, after)
@@ -118,7 +118,9 @@ def _joined(
         return "ranks meet in different orders"
     duration, part = np.concatenate(durations), np.concatenate(parts)
     first = min(own.begin for own in found)
-    duration[base[:-1]] = part[base[:-1], OWN_PARTS.index("begin")] = [own.begin - first for own in found]
+    opening = np.append(0, np.cumsum([len(own.line.piece) for own in found]))[:-1]
+    late = [float(own.begin - first) for own in found]
+    duration[base[:-1]], part[opening, OWN_PARTS.index("begin")] = late, late
     return Ranks(
         layout, duration, np.repeat(np.arange(len(ranks)), sizes), call, part, interval, step, ranks,
         _alike(found, stage, calls), max(own.end for own in found) - first, steps_count,

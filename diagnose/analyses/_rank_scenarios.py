@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers
-from diagnose.analyses._dependency_graph import Times, replay
+from diagnose.analyses._dependency_graph import Times, replays
 from diagnose.analyses._rank_graph import Ranks
 from diagnose.analyses._rank_timeline import OWN_PARTS
 from diagnose.schema import IDLE_CAUSES
@@ -25,7 +26,6 @@ CAUSES: dict[str, tuple[str, ...]] = {
 }
 """Why a rank is late -> the parts of its own time that are longer."""
 _MOST_RANKS = 8
-_MOST_CELLS = 4 << 20
 
 Row = dict[str, Any]
 
@@ -36,10 +36,16 @@ def rows_of(ranks: Ranks, calls: pa.Table) -> list[Row]:
     per = ranks.steps_count
     row: Row = {"fixed": "nothing", "step_ns": round(simulated / per), "gain_ns": 0, "steps_count": per}
     row |= {"measured_ns": ranks.measured_ns // per, "error_ratio": abs(simulated / ranks.measured_ns - 1)}
-    scenarios = [*_parts(ranks), *_compared(ranks), *_transfers(ranks, calls)]
+    keys: list[tuple[Any, ...]] = []
+
+    def durations() -> Iterator[Times]:
+        for said, changed in chain(_parts(ranks), _compared(ranks), _transfers(ranks, calls)):
+            keys.append(tuple(said.items()))
+            yield changed
+
     found: dict[tuple[Any, ...], float] = {}
-    for (said, _), time in zip(scenarios, _ends(ranks, [durations for _, durations in scenarios]), strict=True):
-        key = tuple(said.items())
+    times = _ends(ranks, durations())
+    for key, time in zip(keys, times, strict=True):
         found[key] = min(time, found.get(key, time))
     return [row] + [
         {**dict(key), "step_ns": round(time / per), "gain_ns": round((simulated - time) / per)}
@@ -47,20 +53,16 @@ def rows_of(ranks: Ranks, calls: pa.Table) -> list[Row]:
     ]
 
 
-def _ends(ranks: Ranks, durations: list[Times]) -> list[float]:
+def _ends(ranks: Ranks, durations: Iterable[Times]) -> list[float]:
     """Replayed end of the job for each set of durations, ns."""
-    at_once = max(1, _MOST_CELLS // len(ranks.duration))
-    found: list[float] = []
-    for low in range(0, len(durations), at_once):
-        ends = replay(ranks.layout, np.stack(durations[low : low + at_once], axis=1))
-        found += ends.max(axis=0).tolist()
-    return found
+    return [end for ends in replays(ranks.layout, durations) for end in ends.max(axis=0).tolist()]
 
 
 def _parts(ranks: Ranks) -> Iterator[tuple[Row, Times]]:
     """Each kind of idle taken from all ranks."""
     for part in REMOVABLE:
-        spent = ranks.parts[:, OWN_PARTS.index(part)]
+        spent = np.zeros(len(ranks.duration))
+        spent[ranks.interval >= 0] = ranks.parts[:, OWN_PARTS.index(part)]
         if spent.any():
             yield {"fixed": "part", "part": part}, ranks.duration - spent
 
@@ -127,7 +129,7 @@ class _Cells:
         width = int(place.max()) + 1
         self.key = ranks.rank[self.own] * width + place[self.own]
         count = len(ranks.ranks)
-        self.part = ranks.parts[self.own]
+        self.part = ranks.parts
         sums = [np.bincount(self.key, self.part[:, p], count * width) for p in range(len(OWN_PARTS))]
         self.spent = np.stack(sums, axis=1).reshape(count, width, len(OWN_PARTS))
 

@@ -26,6 +26,8 @@ from diagnose.schema import FLOAT, INT32, INT64, LABEL, TEXT, table
 
 MOST_ERROR_RATIO = 0.05
 """Of the measured time; the published what-if method withholds its answer above it."""
+MOST_CALLS = 150_000
+"""Over all ranks; a replay holds some hundred bytes for each, and for each fix at once."""
 LEAST_COMPLETE_RATIO = 0.95
 """Of the matched calls, those with all ranks of their group; below, the job's step is not what was recorded."""
 
@@ -61,6 +63,9 @@ def rank_what_if(  # noqa: PLR0913, PLR0917  (one parameter per table)
     arrival = arrivals_of(calls_on_device, matches, clocks) if calls_on_device.num_rows else None
     if arrival is None or not (arrival.comparable & arrival.synchronising).any():
         return SCHEMA.empty()
+    if calls_on_device.num_rows > MOST_CALLS:
+        said = f"{calls_on_device.num_rows:,} calls are too many to replay at once; choose some steps with --steps"
+        return _table([{"fixed": "nothing", "reason": said}])
     shared = arrival.comparable & arrival.synchronising
     complete = float(arrival.complete[shared].mean())
     if complete < LEAST_COMPLETE_RATIO:
