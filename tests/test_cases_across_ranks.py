@@ -63,6 +63,18 @@ def test_b14_ids_differ_but_the_call_is_one(variant: Variant, tmp_path: Path) ->
     assert call["last_rank"] is None, "one shared call tells its clocks no better than its transfer"
 
 
+@each
+def test_d09_one_size_at_two_speeds_is_the_network_and_no_straggler(variant: Variant, tmp_path: Path) -> None:
+    diagnosis = diagnose("D09", tmp_path, variant)
+    found = ask.finding(diagnosis, "varying-bandwidth")
+    assert (found.evidence["slow_count"], found.evidence["calls_count"]) == (3, 30)
+    assert found.evidence["typical_ns"] == variant.ns(600) and found.lost_ns == variant.ns(16200)
+    rates = [found.evidence[name] * float(variant.scale) for name in ("p5_busbw_bytes_per_s", "p50_busbw_bytes_per_s")]
+    assert rates == [pytest.approx(10.4858e9, 1e-4), pytest.approx(104.858e9, 1e-4)]
+    assert "congestion" in found.summary
+    assert not {"late-rank", "moving-straggler", "low-bus-bandwidth"} & {f.rule for f in diagnosis.findings}
+
+
 def test_b22_the_rank_is_what_the_file_says() -> None:
     diagnosis = ask.run(ask.CASES / "B22")
     assert ask.ranks(diagnosis) == {0, 2, 10}

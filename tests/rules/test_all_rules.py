@@ -201,6 +201,7 @@ def test_waiting_on_one_rank_halves_confidence_in_communication(rule: Rule) -> N
 
 @each_rule
 def test_a_communication_benchmark_is_no_training_step(rule: Rule) -> None:
-    if rule.symptom == "comm_saturation" and timed(rule) and "crossings" not in rule.needs:
+    of_messages = rule.id == "varying-bandwidth"  # a benchmark shows two speeds of one message as well
+    if rule.symptom == "comm_saturation" and timed(rule) and "crossings" not in rule.needs and not of_messages:
         given = fires(rule) | {"spans": tables(spans=spans(step(comm_ns=100 * MS)))["spans"]}
         assert outcome(rule.id, given).status in ("clear", "skipped")
