@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports test bench bench-what-if bench-drift bench-planner bench-snapshot clean
+.PHONY: help check lint types imports test bench bench-what-if bench-drift bench-hook bench-planner bench-snapshot clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -34,6 +34,9 @@ bench-drift: ## causes of slowing down, put in and found again: the confusion ma
 
 bench-snapshot: ## a memory snapshot of 1.2 GB: time, memory, size of the report
 	$(PYTHON) -m benchmarks.snapshot --mb 1200
+
+bench-hook: ## what the live hook costs in a running job: a long A/B with its interval
+	$(PYTHON) benchmarks/hook.py
 
 bench-planner: ## the planner against published runs ($DIAGNOSE_VALIDATION), from one anchor each
 	$(PYTHON) benchmarks/planner.py
