@@ -16,7 +16,8 @@ BASE_NS = 1_790_857_026_000_000_000
 def event(name: str, ts: str, dur: str, cat: str = "user_annotation", tid: object = 7) -> str:
     """As Kineto writes it."""
     return (
-        f'  {{\n    "ph": "X",\n    "cat": "{cat}",\n    "name": "{name}",\n    "pid": 5,\n    "tid": {json.dumps(tid)},\n'
+        f'  {{\n    "ph": "X",\n    "cat": "{cat}",\n    "name": "{name}",\n    "pid": 5,\n'
+        f'    "tid": {json.dumps(tid)},\n'
         f'    "ts": {ts},\n    "dur": {dur}\n    ,\n    "args": {{"x": 1}}\n  }}'
     )
 
