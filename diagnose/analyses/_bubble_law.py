@@ -18,12 +18,14 @@ DEGREES = ("layout.pp", "layout.dp", "layout.tp", "layout.cp", "layout.vpp", "tr
            "pipeline.microbatches", "pipeline.layers_per_chunk", "model.layers", "cluster.world_size")  # fmt: skip
 
 
-def law_row(settings: pa.Table, files: pa.Table | None, trends: pa.Table | None) -> dict[str, Any] | None:
+def law_row(
+    settings: pa.Table, files: pa.Table | None, trends: pa.Table | None, spans: pa.Table | None
+) -> dict[str, Any] | None:
     """Row of `bubbles` for the settings; None where they do not tell stages and micro-batches."""
     known = _settled(settings, files)
     number = {key: int(known[key]) for key in DEGREES if known.get(key, "").isdecimal()}
     stages = number.get("layout.pp")
-    row: dict[str, Any] = {"measured": False, "analysed": True, "dur_ns": _logged_step_ns(trends)}
+    row: dict[str, Any] = {"measured": False, "analysed": True, "dur_ns": _step_ns(trends, spans)}
     if stages == 1:
         return {**row, "stages_count": 1, "schedule": "unknown", "law_ratio": 0.0, "bubble_ratio": 0.0}
     microbatches = stages and (number.get("pipeline.microbatches") or _microbatches(number))
@@ -68,8 +70,13 @@ def _chunks(number: dict[str, int], stages: int) -> int:
     return layers // (stages * each) if layers and each and layers % (stages * each) == 0 else 1
 
 
-def _logged_step_ns(trends: pa.Table | None) -> int | None:
-    if trends is None or not trends.num_rows:
-        return None
-    rows = trends.filter(trends["timed"].fill_null(False)).select(["rank", "metric", "whole_mean"]).to_pylist()
-    return next((round(r["whole_mean"]) for r in rows if r["rank"] is None and r["whole_mean"] is not None), None)
+def _step_ns(trends: pa.Table | None, spans: pa.Table | None) -> int | None:
+    """Mean step that a log prints, else the longest rank's in traces; None where neither has steps."""
+    if trends is not None and trends.num_rows:
+        rows = trends.filter(trends["timed"].fill_null(False)).select(["rank", "whole_mean"]).to_pylist()
+        logged = [round(r["whole_mean"]) for r in rows if r["rank"] is None and r["whole_mean"] is not None]
+        if logged:
+            return logged[0]
+    rows = [] if spans is None else spans.select(["step", "mean_ns"]).to_pylist()
+    known = [int(row["mean_ns"]) for row in rows if row["step"] is not None]
+    return max(known, default=None)

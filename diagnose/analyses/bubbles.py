@@ -9,7 +9,7 @@ pipeline is not always slower than an even one.
 Not in these figures: what a step does outside the pipeline (optimizer, gradient reduction, input).
 
 Where only settings tell of the pipeline (a log), one row gives the law alone, with `measured` false: `dur_ns` is then
-the mean logged step, all other times are null. A job that says it has one stage has a law of 0.
+the mean step that a log or traces know, all other times are null. A job that says it has one stage has a law of 0.
 """
 
 from __future__ import annotations
@@ -65,11 +65,12 @@ def bubbles(
     settings: pa.Table | None = None,
     files: pa.Table | None = None,
     trends: pa.Table | None = None,
+    spans: pa.Table | None = None,
 ) -> pa.Table:
     """One row per step and replica with backward work on at least two stages, else one for the settings."""
     rows = [] if stage_work is None else _measured(compute_work(stage_work))
     if not rows and settings is not None:
-        law = law_row(settings, files, trends)
+        law = law_row(settings, files, trends, spans)
         rows = [law] if law else []
     return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
 

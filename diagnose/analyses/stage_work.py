@@ -58,7 +58,7 @@ def stage_work(
     rank, step, ts = (integers(rows[name]) for name in ("rank", "step", "ts_ns"))
     stage = integers(rows["stage"], -1)
     if (stage < 0).any():
-        stage = _stages_by_start(rank, stage, ts, _is(rows, ("forward",)))
+        stage = _stages_by_start(rows, rank, stage, ts)
     replica = integers(rows["replica"], -1)
     if (replica < 0).any():
         replica = _replicas(rank, stage, replica)
@@ -99,12 +99,19 @@ def _is(rows: pa.Table, phases: tuple[str, ...]) -> np.ndarray[tuple[int], np.dt
     return np.asarray(wanted[codes(rows["phase"])], bool)
 
 
-def _stages_by_start(rank: Ints, stage: Ints, ts: Ints, forward: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
-    """Stages of ranks that do not know theirs: those left over, in the order of the ranks' first forward."""
+def _stages_by_start(rows: pa.Table, rank: Ints, stage: Ints, ts: Ints) -> Ints:
+    """Stages of ranks that do not know theirs: those left over, in the order of the ranks' first forward.
+
+    Ranks that begin together with the first one are copies of the first stage, and then every stage has as many.
+    """
+    forward = _is(rows, ("forward",))
     ranks = np.unique(rank[stage < 0])
     known = set(stage[stage >= 0].tolist())
-    first = [int(ts[(rank == r) & forward].min(initial=np.iinfo(np.int64).max)) for r in ranks]
-    free = iter(n for n in range(len(ranks) + len(known)) if n not in known)
+    first = np.array([ts[(rank == r) & forward].min(initial=np.iinfo(np.int64).max) for r in ranks])
+    together = first.min() + int(np.median(integers(rows["dur_ns"])[forward])) // 2 if forward.any() else first.min()
+    copies = int((first <= together).sum())
+    copies = copies if len(ranks) % copies == 0 and not known else 1
+    free = iter(n // copies for n in range(len(ranks) + len(known)) if n not in known)
     given = {int(ranks[i]): next(free) for i in np.argsort(first, kind="stable")}
     return np.where(stage < 0, [given.get(r, -1) for r in rank.tolist()], stage)
 

@@ -6,7 +6,7 @@ schedule numbers its work. Without numbers the n-th forward is that of micro-bat
 stage only. A backward whose weight gradient is listed is the input gradient alone, any other a whole backward. `total`
 ends at the rank's own last backward, so it is not the step. Ranks begin a step together, so their origins are taken as
 one; a lag between them stays in the figures. The file's name holds the pipeline rank; where it does not, the stage
-stays unknown.
+stays unknown (a global rank is no stage).
 Source: AMD-AGI/Primus, schedule_wrapper and fwd_bwd_wrapper; tools/visualization/pp_vis.
 """
 
@@ -25,7 +25,7 @@ from diagnose.ingest import Options, Source, quality
 from diagnose.schema import INGESTED, Tables
 
 _KEYS = re.compile(rb'"(?:fwd|bwd)_(?:start|end)"\s*:\s*\[')
-_STAGE = re.compile(r"(?:pp|pipeline|pipe|stage|rank)[_\-.]?(?:rank|stage)?[_\-.]?(\d{1,4})(?!\d)", re.IGNORECASE)
+_STAGE = re.compile(r"(?:pp|pipeline|pipe|stage)[_\-.]?(?:rank|stage)?[_\-.]?(\d{1,4})(?!\d)", re.IGNORECASE)
 _MAX_BYTES = 512 << 20
 _UNKNOWN = -1
 _MODES = ("fwd", "bwd", "wgrad")

@@ -62,6 +62,15 @@ def test_settings_that_leave_it_open(given: dict[str, Any]) -> None:
     assert row(given) is None
 
 
+def test_the_step_comes_from_a_log_before_traces() -> None:
+    spans = table("spans", [{"rank": r, "step": 1, "mean_ns": 10 + r} for r in range(3)])
+    trends = table("trends", [{"metric": "step", "timed": True, "whole_mean": 99.0}])
+    assert row(MEGATRON, spans=spans)["dur_ns"] == 12
+    assert row(MEGATRON, spans=spans, trends=trends)["dur_ns"] == 99
+    whole = table("spans", [{"rank": 0, "step": None, "mean_ns": 10}])
+    assert row(MEGATRON, spans=whole)["dur_ns"] is None, "a recording is no step"
+
+
 def test_one_stage_is_no_pipeline() -> None:
     found = row({"layout.pp": 1})
     assert (found["stages_count"], found["law_ratio"]) == (1, 0.0)

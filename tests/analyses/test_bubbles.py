@@ -120,6 +120,20 @@ def test_a_slow_worker_is_told_from_a_heavy_stage_by_its_copies(replicas: int, t
     assert of_stage[1]["ratio"] == pytest.approx(1.0, rel=1e-4)
 
 
+def test_copies_of_a_pipeline_whose_files_name_only_ranks(tmp_path: Path) -> None:
+    """Two copies of four stages, ranks 17 to 24: copies of a stage begin together."""
+    parts = []
+    for copy in range(2):
+        job = Pipeline("1f1b", 4, 8, forward_ns=40 * MS + 10 * copy, slow_stages={2: 1.2})
+        for stage, path in enumerate(pipelines.timelines(job, tmp_path, 2)):
+            path.rename(tmp_path / f"rank_{17 + 2 * stage + copy}.json")
+    parts = [ingest.read(ingest.Source(str(path))) for path in sorted(tmp_path.iterdir())]
+    work = stage_work(ingest.merge(parts)["microbatches"])
+    places = {(row["rank"], row["stage"], row["replica"]) for row in work.to_pylist()}
+    assert places == {(17 + 2 * stage + copy, stage, copy) for stage in range(4) for copy in range(2)}
+    assert {row["schedule"] for row in bubbles(work).to_pylist()} == {"1f1b"}
+
+
 def test_idle_by_part_of_the_step(tmp_path: Path) -> None:
     """1F1B: stage s waits for s forwards at first, and for the backwards behind it before its own first one."""
     rows = pipeline(work_of(Pipeline("1f1b", 4, 8), tmp_path)).to_pylist()

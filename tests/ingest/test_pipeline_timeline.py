@@ -43,7 +43,7 @@ def test_times_are_whole_ns_and_micro_batches_are_counted(tmp_path: Path) -> Non
     ("name", "stage", "rank"),
     [
         ("pp_rank_5.json", 5, -1), ("stage2.json", 2, -1), ("pipeline-rank-11.json", 11, -1), ("dump.json", None, -1),
-        ("rank_3.json", 3, 3), ("run_2024.json", None, -1),
+        ("rank_3.json", None, 3), ("run_2024.json", None, -1),
     ],
 )  # fmt: skip
 def test_the_name_tells_the_stage(name: str, stage: int | None, rank: int, tmp_path: Path) -> None:
