@@ -41,3 +41,19 @@ MOE: dict[str, TableSchema] = {
         ("kept_count", INT64, "assignments that the expert worked on"),
     ),
 }
+
+SETTING_NAMES = {
+    "moe_expert_capacity_factor": "capacity_factor", "expert_capacity_factor": "capacity_factor",
+    "moe_pad_expert_input_to_capacity": "pad_to_capacity", "moe_token_drop_policy": "drop_policy",
+    "moe_router_topk": "topk", "moe_router_load_balancing_type": "balancing",
+    "moe_aux_loss_coeff": "aux_loss_coeff", "moe_z_loss_coeff": "z_loss_coeff",
+    "moe_router_force_load_balancing": "force_balance", "debug_force_load_balance": "force_balance",
+    "moe_router_enable_expert_bias": "expert_bias", "moe_router_bias_update_rate": "bias_update_rate",
+    "moe_token_dispatcher_type": "dispatcher", "moe_enable_deepep": "deepep",
+    "moe_flex_dispatcher_backend": "dispatcher_backend", "moe_router_num_groups": "router_groups",
+    "moe_router_group_topk": "router_group_topk", "moe_router_dtype": "router_dtype",
+    "moe_per_layer_logging": "per_layer_logging", "moe_layer_freq": "layer_freq",
+    "moe_shared_expert_overlap": "shared_expert_overlap", "overlap_moe_expert_parallel_comm": "overlap_dispatch",
+    "load_balance_coeff": "bias_update_rate", "num_experts": "experts", "moe_drop_tokens": "drop_tokens",
+}  # fmt: skip
+"""Setting as frameworks print it -> key behind `moe.`. Sources: Megatron-LM arguments.py, torchtitan MoEArgs."""

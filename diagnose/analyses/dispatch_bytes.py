@@ -54,6 +54,10 @@ _KEYS = {
 }  # fmt: skip
 
 
+PADDED_ERROR = 0.01
+"""Bytes this near to the capacity's are taken for padded where no setting says whether they are."""
+
+
 def dispatch_bytes(
     exchanges: pa.Table,
     moe_setup: pa.Table,
@@ -63,8 +67,7 @@ def dispatch_bytes(
 ) -> pa.Table:
     """At most two rows: exchanges to the experts, and back."""
     setup = moe_setup.to_pylist()[0] if moe_setup.num_rows else {}
-    if router_calls is not None and router_calls.num_rows and not router_calls["tokens_entered_count"].null_count:
-        setup["tokens_count"] = round(pc.mean(router_calls["tokens_entered_count"]).as_py())
+    setup["tokens_count"] = setup.get("tokens_count") or _tokens(router_calls, exchanges)
     kept = _kept(router_load, exchanges)
     rows = [row for way in ("to", "back") if (row := _row(way, exchanges, all_to_all_loads, setup, kept))]
     whole = {c.name for c in SCHEMA.columns if c.name.endswith("_bytes")}
@@ -74,6 +77,25 @@ def dispatch_bytes(
             for name in SCHEMA.arrow.names
         }
     )
+
+
+def _tokens(calls: pa.Table | None, exchanges: pa.Table) -> int | None:
+    """Tokens per exchange from router records; one record may stand for several exchanges (micro-batches, chunks)."""
+    if calls is None or not calls.num_rows or calls["tokens_entered_count"].null_count or calls["rank"].null_count:
+        return None
+    out = exchanges.filter(pc.equal(exchanges["way"].cast(pa.string()), "to"))
+    out = out.filter(pc.invert(pc.equal(out["phase"].cast(pa.string()), "backward").fill_null(False)))
+    of_step = [_per_step(rows) for rows in (out, calls)]
+    several = of_step[0] / of_step[1] if all(of_step) else 1.0
+    if several < 1 or several != round(several):
+        return None
+    return round(float(pc.mean(calls["tokens_entered_count"]).as_py()) / several)
+
+
+def _per_step(rows: pa.Table) -> float:
+    """Rows per rank and step, the same everywhere; 0 where they differ."""
+    counts = pc.unique(rows.group_by(["rank", "step"]).aggregate([([], "count_all")])["count_all"]).to_pylist()
+    return float(counts[0]) if len(counts) == 1 else 0.0
 
 
 def _kept(load: pa.Table | None, exchanges: pa.Table) -> float | None:
@@ -116,9 +138,12 @@ def _row(
 
 def _narrowest(mine: pa.Table) -> pa.Table:
     """Of exchanges with elements of several widths those of the narrowest: gradients go in the wider type."""
-    width = [_width(dtype) for dtype in mine["dtype"].cast(pa.string()).to_pylist()]
-    known = {w for w in width if w is not None}
-    return mine if len(known) < 2 else mine.filter(pa.array([w == min(known) for w in width]))
+    width = {dtype: _width(dtype) for dtype in pc.unique(mine["dtype"].cast(pa.string())).to_pylist()}
+    known = {w for w in width.values() if w is not None}
+    if len(known) < 2:
+        return mine
+    least = pa.array([dtype for dtype, w in width.items() if w == min(known)], pa.string())
+    return mine.filter(pc.is_in(mine["dtype"].cast(pa.string()), least))
 
 
 def _width(dtype: str | None) -> float | None:
@@ -147,7 +172,11 @@ def _expected(way: str, row: dict[str, Any], setup: dict[str, Any], kept: float 
     if needed:
         return found
     tokens, topk, hidden, element = facts.values()
-    padding = moe.padding_ratio(tokens, topk, experts, factor) if padded and factor and experts else 1.0
+    padding = moe.padding_ratio(tokens, topk, experts, factor) if factor and experts else 1.0
+    if padded is None and factor and row["measured_bytes"]:  # DeepSpeed pads and does not say so
+        plain = row["measured_bytes"] / (tokens * topk * hidden * element)
+        padded = abs(plain / padding - 1) < PADDED_ERROR
+    padding = padding if padded else 1.0
     copies = _copies(row["group_size"], setup)
     once = 1.0
     if experts and row["group_size"] and setup.get("dispatcher") == "deepep":

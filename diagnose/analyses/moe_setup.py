@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from diagnose.analyses._columns import dictionary
 from diagnose.formulas.moe import ELEMENT_BYTES
+from diagnose.moe_tables import SETTING_NAMES
 from diagnose.schema import BOOL, FLOAT, INT32, INT64, LABEL, TEXT, table
 
 SCHEMA = table(
@@ -96,7 +97,9 @@ def _given(settings: pa.Table | None) -> dict[str, str]:
     rows = [] if settings is None else settings.to_pylist()
     for row in sorted(rows, key=lambda r: not str(r["source"] or "").endswith(".toml")):
         if row["key"] and row["value"] is not None:
-            found.setdefault(row["key"], str(row["value"]).strip())
+            last = row["key"].rpartition(".")[2]
+            key = f"moe.{SETTING_NAMES[last]}" if last in SETTING_NAMES else row["key"]
+            found.setdefault(key, str(row["value"]).strip())
     return found
 
 
