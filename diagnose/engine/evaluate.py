@@ -98,8 +98,12 @@ def _bind(connection: duckdb.DuckDBPyConnection, rule: Rule, tables: Mapping[str
         raise RuleError(f"{rule.id}: the summary names {error}, which the SELECT does not return") from error
 
 
+HANGS = ("stuck-collective",)
+"""A job that stands still has no step that could be shorter: nothing else matters before."""
+
+
 def ranked(outcomes: Iterable[Outcome]) -> list[Finding]:
-    """All findings, dearest first; equal ones by severity, then rule.
+    """All findings, dearest first; equal ones by severity, then rule. A hang, which has no price, stands before all.
 
     A general finding (a total, the price of a layout) stands right behind the dearest specific one that explains at
     least a third of it: the first line a user reads should name the cause.
@@ -111,7 +115,15 @@ def ranked(outcomes: Iterable[Outcome]) -> list[Finding]:
         causes = [f.lost_ns for f in specific if general and f.symptom == finding.symptom]
         explained = max((ns for ns in causes if 0 < finding.lost_ns <= 3 * ns), default=None)
         dear = finding.lost_ns if explained is None else explained
-        return (-dear, explained is not None, -SEVERITIES.index(finding.severity), -finding.lost_bytes, finding.rule)
+        hangs = finding.rule in HANGS and finding.severity == "critical"
+        return (
+            not hangs,
+            -dear,
+            explained is not None,
+            -SEVERITIES.index(finding.severity),
+            -finding.lost_bytes,
+            finding.rule,
+        )
 
     found = [(order(o.general, f), f) for o in known for f in o.findings]
     return [finding for _, finding in sorted(found, key=lambda pair: pair[0])]

@@ -14,8 +14,12 @@ import pyarrow as pa
 from diagnose.engine import collect
 from diagnose.findings import SEVERITIES, SYMPTOMS, Outcome, Symptom
 from diagnose.schema import PROBLEMS
+from diagnose.units import show
 
 ACT_ON = SEVERITIES.index("warning")
+
+WORTH_SAYING = 0.03
+"""Of the step: waiting below it is no news; as in `late-rank`."""
 
 COMPARE_RANKS = ("late-rank",)
 """Only these look over several ranks; without one of them clear, `low_speedup` of a job of several ranks stays open."""
@@ -43,7 +47,21 @@ def _symptom(name: str, outcomes: Sequence[Outcome], tables: Mapping[str, pa.Tab
         seen = "no local cause on the ranks seen; ranks were not compared"
         return _unknown(name, seen + collect.NEEDED + collect.for_symptom(name))
     clear = ", ".join(o.rule for o in deciders)
-    return Symptom(name, "clear", 0, 0.0, None, f"looked for and not met: {clear}")
+    return Symptom(name, "clear", 0, 0.0, None, f"looked for and not met: {clear}{_waits(name, tables)}")
+
+
+def _waits(name: str, tables: Mapping[str, pa.Table]) -> str:
+    """For `comm_saturation`: that most communication time is waiting, where it is. Time waited is not saturation."""
+    spans = tables.get("spans")
+    if name != "comm_saturation" or spans is None or not spans.num_rows:
+        return ""
+    per_rank = spans.group_by("rank").aggregate([("wait_ns", "mean"), ("comm_ns", "mean"), ("mean_ns", "max")])
+    worst = max(per_rank.to_pylist(), key=lambda row: row["wait_ns_mean"] or 0.0)
+    wait, transfer = worst["wait_ns_mean"] or 0.0, worst["comm_ns_mean"] or 0.0
+    if wait <= max(transfer, WORTH_SAYING * (worst["mean_ns_max"] or 0)):
+        return ""
+    said = f"{show('_ns', round(wait))} of rank {worst['rank']}, {show('_ns', round(transfer))} of transfer"
+    return f"; most communication time is waiting for other ranks ({said}), which low_speedup answers"
 
 
 def _unknown(name: str, reason: str) -> Symptom:

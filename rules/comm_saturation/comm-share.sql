@@ -10,15 +10,15 @@ why = """
 While a rank only communicates it does no useful work, and this time grows with the number of GPUs while compute per GPU
 does not. Of all communication only the exposed part costs: what runs under compute is free."""
 fix = """
-First find out which of these it is, in this order; each leaves its own mark in the trace. (1) Waiting for a late rank:
-compare traces of all ranks. (2) No overlap although there is compute: a stream wait or shared stream, a prefetch that
-comes too late (FSDP2: set_modules_to_forward_prefetch; FSDP1: backward_prefetch, forward_prefetch, limit_all_gathers),
-one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1 suits Megatron's tensor parallelism, not FSDP), a host synchronise
-between. (3) Overlap switched off: Megatron-LM --overlap-grad-reduce --overlap-param-gather, DeepSpeed
-"overlap_comm": true; a gradient hook or all-reduce of your own instead of DDP's. (4) More bytes than compute can hide:
-a larger micro-batch or gradient accumulation without synchronising (DDP no_sync, FSDP2 set_requires_gradient_sync(False),
-which keeps unsharded gradients and costs memory), 16-bit reduction, sharding inside a node only, less tensor
-parallelism. (5) A slow link: run nccl-tests on the same nodes before blaming it."""
+Record the same steps on all ranks and run this again: it then tells waiting from transfer, and waiting is not cured here.
+What is left is transfer; in this order, each leaves its own mark in the trace. (1) No overlap although there is compute: a
+stream wait or shared stream, a prefetch that comes too late (FSDP2: set_modules_to_forward_prefetch; FSDP1:
+backward_prefetch, forward_prefetch, limit_all_gathers), one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1 suits Megatron's
+tensor parallelism, not FSDP), a host synchronise between. (2) Overlap switched off: Megatron-LM --overlap-grad-reduce
+--overlap-param-gather, DeepSpeed "overlap_comm": true; a gradient hook or all-reduce of your own instead of DDP's. (3) More
+bytes than compute can hide: a larger micro-batch or gradient accumulation without synchronising (DDP no_sync, FSDP2
+set_requires_gradient_sync(False), which keeps unsharded gradients and costs memory), 16-bit reduction, sharding inside a
+node only, less tensor parallelism. (4) A slow link: run nccl-tests on the same nodes before blaming it."""
 quiet_when = """
 communication runs under compute; waiting for late ranks takes more than the transfer (then it is a remark); no compute was recorded (a communication benchmark); kernels of unknown kind could
 change the verdict. With traces of several ranks the one that waits least is counted. Where a pipeline's work was measured,
@@ -47,7 +47,8 @@ job AS (  -- one row per rank
     GREATEST(SUM(comm_ns) - COALESCE(ANY_VALUE(piped_ns), 0), 0) // COUNT(*) AS exposed_ns,
     SUM(wait_ns) // COUNT(*) AS own_waiting_ns,
     SUM(unclassified_ns) // COUNT(*) AS unclassified_ns,
-    SUM(compute_ns) AS compute_ns
+    SUM(compute_ns) AS compute_ns,
+    SUM(wait_ns) // COUNT(*) AS wait_ns
   FROM spans LEFT JOIN piped USING (rank)
   GROUP BY rank
 ),
@@ -67,6 +68,7 @@ verdict AS (
     *,
     (SELECT COUNT(*) FROM job) AS ranks_count,
     (SELECT MAX(step_ns) FROM job) AS longest_ns,
+    (SELECT MAX(wait_ns) FROM job) AS most_wait_ns,
     (SELECT AVG(own_waiting_ns) FROM job) AS waiting_ns,
     COALESCE((SELECT matched FROM main), FALSE) AS matched,
     EXISTS (FROM doubts WHERE problem = 'comm_kernels_missing') AS missing
@@ -85,6 +87,8 @@ SELECT
   ranks_count,
   CASE
     WHEN matched AND waiting_ns > exposed_ns THEN 'transfer only: waiting for late ranks takes more, so look there first'
+    WHEN matched AND most_wait_ns > exposed_ns THEN 'transfer only; most communication time is waiting for other ranks (up to '
+      || ROUND(most_wait_ns / 1e6, 1) || ' ms on one rank), which is counted under low speed-up'
     WHEN matched THEN 'transfer only'
     WHEN ranks_count = 1 THEN 'waiting for other ranks is included, as only one rank was seen'
     ELSE 'counted on the rank that waits least; waiting may still be included'

@@ -95,6 +95,30 @@ def test_low_speedup_is_not_clear_before_ranks_were_compared(world_size: int | N
     assert answer("low_speedup", local, compared, files=[{"file": 0, "world_size": world_size}]).status == "clear"
 
 
+@pytest.mark.parametrize(("wait_ns", "comm_ns", "said"), [(40, 9, True), (9, 9, False), (3, 1, False), (4, 1, True)])
+def test_saturation_that_is_clear_says_where_the_time_is_when_it_is_waiting(
+    wait_ns: int, comm_ns: int, said: bool
+) -> None:
+    """Above the transfer, and above 3 % of the step."""
+    spans = [
+        {"rank": rank, "step": 1, "wait_ns": wait_ns * rank, "comm_ns": comm_ns, "mean_ns": 100} for rank in (0, 1)
+    ]
+    clear = ended("comm-share", "comm_saturation", "clear")
+    reason = answer("comm_saturation", clear, spans=spans).reason
+    assert ("waiting for other ranks" in reason and "low_speedup" in reason) == said
+    other = ended("late-rank", "low_speedup", "clear")
+    assert "waiting" not in answer("low_speedup", other, spans=spans).reason
+
+
+def test_a_hang_stands_before_everything_that_only_costs_time() -> None:
+    slow = finding("comm-share", "comm_saturation", "critical", lost_ns=10**12)
+    hang = finding("stuck-collective", "low_speedup", "critical", lost_ns=0)
+    calm = finding("stuck-collective", "low_speedup", "warning", lost_ns=0)
+    for first, second in ((hang, slow), (slow, calm)):
+        outcomes = [ended(f.rule, f.symptom, "found", f) for f in (second, first)]
+        assert engine.ranked(outcomes) == [first, second]
+
+
 def test_missing_device_side_is_named() -> None:
     quality = [{"problem": "gpu_events_missing", "detail": "5 kernel launches, 0 kernels recorded", "count": 5}]
     skipped = ended("comm-share", "comm_saturation", "skipped", reason="no spans in these inputs")

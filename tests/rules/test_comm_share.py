@@ -84,3 +84,13 @@ def test_no_answer_where_unknown_kernels_could_be_communication() -> None:
     at = job({"compute_ns": 89 * MS, "comm_ns": 10 * MS, "unclassified_ns": MS})
     assert outcome("comm-share", at).status == "skipped"
     quiet("comm-share", job({"compute_ns": 95 * MS, "comm_ns": 1 * MS, "unclassified_ns": 4 * MS}))
+
+
+def test_mostly_waiting_is_said_plainly() -> None:
+    def said(wait_ns: int) -> str:
+        parts = {"compute_ns": 50 * MS, "comm_ns": 20 * MS, "wait_ns": wait_ns}
+        calls = [call("all_reduce", 50 * MS, wait_ns=30 * MS, transfer_ns=20 * MS)]
+        return finding("comm-share", job(parts, collectives=calls)).summary
+
+    assert "most communication time is waiting for other ranks (up to 20.1 ms on one rank)" in said(20_100_000)
+    assert "waiting" not in said(20 * MS)
