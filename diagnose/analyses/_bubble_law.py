@@ -76,7 +76,7 @@ def _step_ns(trends: pa.Table | None, spans: pa.Table | None) -> int | None:
         rows = trends.filter(trends["timed"].fill_null(False)).select(["rank", "whole_mean"]).to_pylist()
         logged = [round(r["whole_mean"]) for r in rows if r["rank"] is None and r["whole_mean"] is not None]
         if logged:
-            return logged[0]
+            return int(logged[0])
     rows = [] if spans is None else spans.select(["step", "mean_ns"]).to_pylist()
     known = [int(row["mean_ns"]) for row in rows if row["step"] is not None]
     return max(known, default=None)
