@@ -26,6 +26,7 @@ CAUSES: dict[str, tuple[str, ...]] = {
 }
 """Why a rank is late -> the parts of its own time that are longer."""
 _MOST_RANKS = 8
+_MOST_EXPLAINED = 3
 
 Row = dict[str, Any]
 
@@ -76,7 +77,7 @@ def _compared(ranks: Ranks) -> Iterator[tuple[Row, Times]]:
         for n in worst:
             who = {"rank": int(ranks.ranks[n])}
             yield {"fixed": "rank", **who}, cells.like_others(n, OWN_PARTS)
-            for cause, parts in CAUSES.items():
+            for cause, parts in CAUSES.items() if n in worst[:_MOST_EXPLAINED] else ():
                 yield {"fixed": "rank_part", "part": cause, **who}, cells.like_others(n, parts)
         yield {"fixed": "balance"}, cells.balanced(OWN_PARTS)
         for cause, parts in CAUSES.items():
@@ -131,6 +132,7 @@ class _Cells:
         count = len(ranks.ranks)
         self.part = ranks.parts
         sums = [np.bincount(self.key, self.part[:, p], count * width) for p in range(len(OWN_PARTS))]
+        self.typical: dict[int, Times] = {}
         self.spent = np.stack(sums, axis=1).reshape(count, width, len(OWN_PARTS))
 
     def comparable(self, n: int) -> bool:
@@ -138,8 +140,10 @@ class _Cells:
         return int((self.ranks.alike == self.ranks.alike[n]).sum()) > 1
 
     def _others(self, n: int) -> Times:
-        alike = np.flatnonzero(self.ranks.alike == self.ranks.alike[n])
-        return np.asarray(np.median(self.spent[alike[alike != n]], axis=0))
+        if n not in self.typical:
+            alike = np.flatnonzero(self.ranks.alike == self.ranks.alike[n])
+            self.typical[n] = np.asarray(np.median(self.spent[alike[alike != n]], axis=0))
+        return self.typical[n]
 
     def excess(self, n: int) -> float:
         """Own time of the rank beyond the others', counted where it has more."""
