@@ -20,8 +20,8 @@ bytes than compute can hide: a larger micro-batch or gradient accumulation witho
 set_requires_gradient_sync(False), which keeps unsharded gradients and costs memory), 16-bit reduction, sharding inside a
 node only, less tensor parallelism. (4) A slow link: run nccl-tests on the same nodes before blaming it."""
 quiet_when = """
-communication runs under compute; waiting for late ranks takes more than the transfer (then it is a remark); no compute was recorded (a communication benchmark); kernels of unknown kind could
-change the verdict. With traces of several ranks the one that waits least is counted. Where a pipeline's work was measured,
+communication runs under compute; waiting for late ranks takes more than the transfer (then it is a remark); no compute was
+recorded (a communication benchmark); kernels of unknown kind could change the verdict. With traces of several ranks the one that waits least is counted. Where a pipeline's work was measured,
 sends and receives whose waiting is not told apart are left out: they mostly wait, and the pipeline's own rules count that."""
 sources = [
   "exposed share of 5.6 % in a public 8 x H100 record run: https://github.com/KellerJordan/modded-nanogpt (2025-10-31_AdamSyncGradientHook)",
@@ -47,8 +47,7 @@ job AS (  -- one row per rank
     GREATEST(SUM(comm_ns) - COALESCE(ANY_VALUE(piped_ns), 0), 0) // COUNT(*) AS exposed_ns,
     SUM(wait_ns) // COUNT(*) AS own_waiting_ns,
     SUM(unclassified_ns) // COUNT(*) AS unclassified_ns,
-    SUM(compute_ns) AS compute_ns,
-    SUM(wait_ns) // COUNT(*) AS wait_ns
+    SUM(compute_ns) AS compute_ns
   FROM spans LEFT JOIN piped USING (rank)
   GROUP BY rank
 ),
@@ -68,7 +67,6 @@ verdict AS (
     *,
     (SELECT COUNT(*) FROM job) AS ranks_count,
     (SELECT MAX(step_ns) FROM job) AS longest_ns,
-    (SELECT MAX(wait_ns) FROM job) AS most_wait_ns,
     (SELECT AVG(own_waiting_ns) FROM job) AS waiting_ns,
     COALESCE((SELECT matched FROM main), FALSE) AS matched,
     EXISTS (FROM doubts WHERE problem = 'comm_kernels_missing') AS missing
@@ -86,9 +84,7 @@ SELECT
   (SELECT main_ratio FROM main) AS main_ratio,
   ranks_count,
   CASE
-    WHEN matched AND waiting_ns > exposed_ns THEN 'transfer only: waiting for late ranks takes more, so look there first'
-    WHEN matched AND most_wait_ns > exposed_ns THEN 'transfer only; most communication time is waiting for other ranks (up to '
-      || ROUND(most_wait_ns / 1e6, 1) || ' ms on one rank), which is counted under low speed-up'
+    WHEN matched AND waiting_ns > exposed_ns THEN 'transfer only: waiting for late ranks takes more, so look there first (low speed-up)'
     WHEN matched THEN 'transfer only'
     WHEN ranks_count = 1 THEN 'waiting for other ranks is included, as only one rank was seen'
     ELSE 'counted on the rank that waits least; waiting may still be included'
