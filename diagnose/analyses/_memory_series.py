@@ -56,14 +56,15 @@ def tracks(series: pa.Table | None, kinds: tuple[str, ...] = KINDS) -> list[Trac
     """Memory figures of these kinds per rank, steps ascending; of several metrics of one kind the first."""
     if series is None or not series.num_rows:
         return []
-    names, code = dictionary(series["metric"]), codes(series["metric"])
+    names = dictionary(series["metric"])
+    wanted = {number: kind for number, name in enumerate(names) if (kind := kind_of(name)) and kind[0] in kinds}
+    if not wanted:
+        return []
+    code = codes(series["metric"])
     ranks, steps = integers(series["rank"], -(1 << 30)), integers(series["step"], -1)
     values = np.asarray(series["value"].fill_null(np.nan), dtype=np.float64)
     found: dict[tuple[int, str], Track] = {}
-    for number, name in enumerate(names):
-        kind = kind_of(name)
-        if kind is None or kind[0] not in kinds:
-            continue
+    for number, kind in wanted.items():
         mine = np.flatnonzero((code == number) & np.isfinite(values) & (steps >= 0))
         mine = mine[np.lexsort((steps[mine], ranks[mine]))]
         for rows in np.split(mine, np.flatnonzero(np.diff(ranks[mine])) + 1) if len(mine) else []:
