@@ -12,7 +12,7 @@ import sys
 
 import typer
 
-from diagnose.cli import attach, launch, lint, plan, query, rules, run
+from diagnose.cli import attach, doctor, launch, lint, plan, query, rules, run
 from diagnose.cli._version import show_version
 from diagnose.errors import DiagnoseError
 
@@ -27,7 +27,7 @@ app = typer.Typer(
 )
 app.callback()(show_version)
 app.command(name="launch", context_settings=launch.SETTINGS)(launch.command)
-for _module in (run, lint, plan, query, rules, attach):
+for _module in (run, lint, plan, query, rules, attach, doctor):
     app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
 
 

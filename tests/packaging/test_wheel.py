@@ -31,6 +31,7 @@ def test_wheel_holds_rules_and_report_templates(wheel: Path) -> None:
     assert any(n.startswith("diagnose/_assets/rules/comm_saturation/") and n.endswith(".sql") for n in names)
     assert any(n.startswith("diagnose/_assets/reports/") and n.endswith(".html") for n in names)
     assert "diagnose/diagnosis.schema.json" in names
+    assert "diagnose/live/boot/diagnose_boot-1.dist-info/entry_points.txt" in names, "torch loads the hook through it"
     assert not any(n.startswith(("tests/", "fixtures/", "benchmarks/")) for n in names)
 
 
