@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports test bench bench-what-if bench-drift bench-hook bench-planner bench-snapshot clean
+.PHONY: help check lint types imports test bench bench-what-if bench-drift bench-hook bench-planner bench-ranks bench-snapshot clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -28,6 +28,9 @@ bench: ## side by side with HolisticTraceAnalysis (installs it into its own envi
 
 bench-what-if: ## the replay of a pipeline of 128 workers and 100 micro-batches: time, memory, loss found
 	$(PYTHON) -m benchmarks.what_if
+
+bench-ranks: ## simulated jobs of up to 1,024 ranks in all orders: dimensions, spans, pairs under faults, clocks
+	$(PYTHON) benchmarks/rank_orders.py
 
 bench-drift: ## causes of slowing down, put in and found again: the confusion matrix
 	$(PYTHON) benchmarks/drift.py
