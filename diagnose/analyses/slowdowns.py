@@ -131,6 +131,8 @@ def _of_ranks(levels: Levels, slow: list[int], own: dict[int | None, float], gro
     worst = max(slow, key=lambda rank: own[rank])
     parts = {p: levels[f"{p}_time_ns"][worst] for p in OWN if worst in levels.get(f"{p}_time_ns", {})}
     part = max(parts, key=lambda p: parts[p].grown) if parts else None
+    if part is not None and parts[part].grown < EXPLAINS_RATIO * own[worst]:
+        part = None  # what grew is in none of the parts that are logged
     base = {
         "ranks": sorted(slow), "part": part, "part_grown_ns": round(own[worst]),
         "explained_ratio": min(1.0, own[worst] / grown),
@@ -228,6 +230,7 @@ _TELLS = (
 
 
 def _unknown(levels: Levels) -> dict[str, Any]:
-    needed = [text for metric, text in _TELLS if metric not in levels]
+    parted = "comm_time_ns" in levels and "step_time_ns" in levels  # the rest is a rank's own work
+    needed = [t for metric, t in _TELLS if metric not in levels and not (parted and metric == "compute_time_ns")]
     text = ", ".join(needed) or "traces of all ranks before and behind the change"
     return {"cause": "unknown", "collect": text, "sure": 1.0}

@@ -81,6 +81,16 @@ def test_a_rank_that_waits_is_not_blamed() -> None:
     assert (found["cause"], found["ranks"]) == ("rank", [run.truth["rank"]])
 
 
+def test_a_part_that_did_not_grow_is_not_called_the_part_that_did() -> None:
+    """The hook times input and collections, not compute: a rank whose compute slowed has no part to name."""
+    run = simulate("rank", 502, STEPS)
+    bare = Run({name: run.columns[name] for name in ("step_ms", "comm_ms", "data_ms", "gc_ms")}, run.truth)
+
+    (found,) = slowdowns(trends(series(bare))).to_pylist()
+
+    assert (found["cause"], found["ranks"], found["part"]) == ("rank", [run.truth["rank"]], None)
+
+
 def test_a_batch_ramp_is_no_drift() -> None:
     batch = [256] * 400 + [512] * 1200
     rows = [(n, "step_time_ns", 1e8 * b / 256) for n, b in enumerate(batch)]
