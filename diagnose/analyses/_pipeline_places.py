@@ -13,3 +13,8 @@ def pipeline_places(groups: pa.Table | None) -> Places:
     rows = [] if groups is None else groups.to_pylist()
     pipes = sorted({tuple(g["ranks"]) for g in rows if g["dim"] == "pp" and g["ranks"] and len(g["ranks"]) > 1})
     return {rank: (stage, copy) for copy, ranks in enumerate(pipes) for stage, rank in enumerate(ranks)}
+
+
+def stages_of_groups(groups: pa.Table | None) -> int:
+    """Stages of the longest pipeline group; 0 where none is known."""
+    return max((stage + 1 for stage, _ in pipeline_places(groups).values()), default=0)

@@ -5,7 +5,8 @@ long on the last stage. `interleaved`: the same with several chunks per stage th
 `zb1p`, `zb2p`: weight gradients apart from input gradients, one chunk; the first stage begins with p or with about 2p
 forwards. `zbv`: two chunks, down the stages and up again. `dualpipe`: micro-batches enter at both ends. Anything else
 is `unknown`: interleaved zero bubble, V-Half, V-Min, looped variants and a program of one's own.
-With one micro-batch GPipe and 1F1B are the same order; it is called 1f1b.
+With one micro-batch GPipe and 1F1B are the same order; it is called 1f1b. A pipeline of which stages are missing is
+`unknown`, too: fewer than its groups have, or a last stage that waits before its first backward.
 """
 
 from __future__ import annotations
@@ -29,18 +30,36 @@ class Shape(NamedTuple):
     chunks: int
     both_ways: bool
     """Micro-batches of different chunks are different ones and enter at different ends."""
+    complete: bool
+    """Every stage is there with every micro-batch; else nothing may be said of the whole pipeline."""
 
 
-def shape_of(work: Compute) -> Shape:
-    """Schedule and numbers of one pipe (the pieces of one step and replica, in order)."""
+def shape_of(work: Compute, expected_stages: int = 0) -> Shape:
+    """Schedule and numbers of one pipe (the pieces of one step and replica, in order).
+
+    `expected_stages`: how many the job has, where something says so.
+    """
     stages, chunks = len(np.unique(work.stage)), len(np.unique(work.chunk))
     forward = work.take(work.phase == FORWARD)
     directions = [_goes_down(forward.take(forward.chunk == chunk)) for chunk in np.unique(forward.chunk)]
     both_ways = directions == [True, False] and _meets(forward)
     microbatches = len(forward.start) // max(1, stages * (1 if both_ways else chunks))
     complete = len(forward.start) == stages * microbatches * (1 if both_ways else chunks)
-    schedule = _name(work, stages, microbatches, directions, both_ways) if complete and stages > 1 else UNKNOWN
-    return Shape(schedule, stages, microbatches, chunks, both_ways)
+    complete &= 1 < stages >= expected_stages and bool((work.microbatch >= 0).all())
+    complete &= not all(directions) or _turns_around(work)
+    schedule = _name(work, stages, microbatches, directions, both_ways) if complete else UNKNOWN
+    return Shape(schedule, stages, microbatches, chunks, both_ways, complete)
+
+
+def _turns_around(work: Compute) -> bool:
+    """Whether the last stage begins its first backward when it is free; where a later stage is missing, it waits."""
+    last = work.take(work.stage == work.stage.max())
+    forward = last.phase == FORWARD
+    if forward.all():
+        return True
+    first = int(np.argmax(~forward))
+    typical = float(np.median((last.end - last.start)[forward]))
+    return first > 0 and float(last.start[first] - last.end[:first].max()) <= typical
 
 
 def _name(work: Compute, stages: int, microbatches: int, directions: list[bool], both_ways: bool) -> str:

@@ -23,6 +23,7 @@ from diagnose.analyses._balanced_replay import Replays, replays
 from diagnose.analyses._bubble_law import law_row
 from diagnose.analyses._columns import Ints
 from diagnose.analyses._compute_work import BACKWARD, FORWARD, INPUT, WEIGHT, Compute, compute_work
+from diagnose.analyses._pipeline_places import stages_of_groups
 from diagnose.analyses._schedule_names import Shape, shape_of
 from diagnose.formulas.pipeline_bubbles import bubble_ns
 from diagnose.schema import BOOL, FLOAT, INT32, INT64, LABEL, table
@@ -66,21 +67,22 @@ def bubbles(
     files: pa.Table | None = None,
     trends: pa.Table | None = None,
     spans: pa.Table | None = None,
+    groups: pa.Table | None = None,
 ) -> pa.Table:
     """One row per step and replica with backward work on at least two stages, else one for the settings."""
-    rows = [] if stage_work is None else _measured(compute_work(stage_work))
+    rows = [] if stage_work is None else _measured(compute_work(stage_work), stages_of_groups(groups))
     if not rows and settings is not None:
         law = law_row(settings, files, trends, spans)
         rows = [law] if law else []
     return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
 
 
-def _measured(work: Compute) -> list[dict[str, Any]]:
+def _measured(work: Compute, expected_stages: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     analysed = work.analysed()
-    for shape, pipes in _shapes(work):
+    for shape, pipes in _shapes(work, expected_stages):
         part = work.take(np.isin(work.pipe, pipes))
-        found = replays(part, shape) if shape.stages > 1 and (part.microbatch >= 0).all() else None
+        found = replays(part, shape) if shape.complete else None
         rows += _rows(part, shape, pipes, found)
     rows.sort(key=lambda row: row["pipe"])
     for row in rows:
@@ -88,18 +90,20 @@ def _measured(work: Compute) -> list[dict[str, Any]]:
     return rows
 
 
-def _shapes(work: Compute) -> list[tuple[Shape, Ints]]:
-    """Pipes by shape; pipes with the same order of work have the same."""
+def _shapes(work: Compute, expected_stages: int) -> list[tuple[Shape, Ints]]:
+    """Pipes by shape; pipes with the same order of work have the same, told from the one in the middle."""
     starts = np.searchsorted(work.pipe, np.arange(work.pipes_count + 1))
-    known: dict[bytes, Shape] = {}
-    members: dict[Shape, list[int]] = {}
+    orders: dict[bytes, list[int]] = {}
     for pipe in range(work.pipes_count):
         mine = work.take(np.arange(starts[pipe], starts[pipe + 1]))
         key = np.column_stack([mine.stage, mine.phase, mine.chunk, mine.microbatch]).tobytes()
-        shape = known.get(key) or shape_of(mine)
-        known[key] = shape
-        members.setdefault(shape, []).append(pipe)
-    return [(shape, np.array(pipes)) for shape, pipes in members.items() if shape.stages > 1]
+        orders.setdefault(key, []).append(pipe)
+    members: dict[Shape, list[int]] = {}
+    for pipes in orders.values():
+        middle = pipes[len(pipes) // 2]
+        shape = shape_of(work.take(np.arange(starts[middle], starts[middle + 1])), expected_stages)
+        members.setdefault(shape, []).extend(pipes)
+    return [(shape, np.array(sorted(pipes))) for shape, pipes in members.items() if shape.stages > 1]
 
 
 def _rows(work: Compute, shape: Shape, pipes: Ints, found: Replays | None) -> list[dict[str, Any]]:

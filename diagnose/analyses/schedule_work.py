@@ -14,6 +14,7 @@ import pyarrow as pa
 from diagnose.analyses._balanced_replay import replays
 from diagnose.analyses._columns import Ints
 from diagnose.analyses._compute_work import Compute, compute_work
+from diagnose.analyses._pipeline_places import stages_of_groups
 from diagnose.analyses._schedule_names import shape_of
 from diagnose.pipeline_tables import COMPUTE_PHASES
 from diagnose.schema import INT32, INT64, LABEL, table
@@ -33,7 +34,7 @@ SCHEMA = table(
 )
 
 
-def schedule_work(stage_work: pa.Table) -> pa.Table:
+def schedule_work(stage_work: pa.Table, groups: pa.Table | None = None) -> pa.Table:
     """Pieces of one step, by stage and start; none where no step has several stages."""
     work = compute_work(stage_work)
     first, last = work.window(work.pipe, work.pipes_count)
@@ -41,8 +42,8 @@ def schedule_work(stage_work: pa.Table) -> pa.Table:
     if pipe is None:
         return SCHEMA.empty()
     mine = work.take(work.pipe == pipe)
-    shape = shape_of(mine)
-    even = replays(mine, shape) if shape.stages > 1 and (mine.microbatch >= 0).all() else None
+    shape = shape_of(mine, stages_of_groups(groups))
+    even = replays(mine, shape) if shape.complete else None
     count = len(mine.start)
     columns: dict[str, object] = {
         "step": [work.step_of[pipe]] * count, "replica": [work.replica_of[pipe]] * count, "stage": mine.stage,

@@ -13,6 +13,7 @@ from diagnose.analyses.bubbles import bubbles
 from diagnose.analyses.stage_work import stage_work
 from fixtures.simulate import pipelines
 from fixtures.simulate.pipelines import Pipeline
+from tests.rules import build
 
 
 def rows_of(folder: Path) -> Any:
@@ -63,6 +64,22 @@ def test_a_stage_that_is_not_there_is_unknown(tmp_path: Path) -> None:
 
     assert row["schedule"] == "unknown"
     assert row["law_ns"] is None
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize("missing", [1, 3])
+def test_a_pipeline_with_a_stage_missing_is_not_replayed(schedule: str, missing: int, tmp_path: Path) -> None:
+    """Few micro-batches: without the last stage, 1F1B looks like GPipe of one stage less, but for its waiting."""
+    paths = pipelines.timelines(Pipeline(schedule, 4, 3), tmp_path, 1)
+    expected = (
+        {} if missing == 3 else {"groups": build.table("groups", [{"size": 4, "ranks": [0, 1, 2, 3], "dim": "pp"}])}
+    )
+    paths[missing].unlink()
+    parts = [ingest.read(ingest.Source(str(path))) for path in sorted(tmp_path.iterdir())]
+    (row,) = bubbles(stage_work(ingest.merge(parts)["microbatches"]), **expected).to_pylist()
+
+    assert (row["schedule"], row["bubble_ns"], row["bubble_ratio"], row["law_ns"]) == ("unknown", None, None, None)
+    assert row["measured"]
 
 
 def test_two_backwards_in_a_row_are_not_1f1b(tmp_path: Path) -> None:
