@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from fixtures.simulate.files import write as traces
+from fixtures.simulate.job import Faults, Job, Layout, Model, Schedule
 from fixtures.simulate.pipeline_operations import Replicas, operations, write
 from fixtures.simulate.pipelines import MS, Pipeline
 from tests import ask
@@ -19,6 +21,7 @@ from tests.test_cases_drift import Variant, each, told
 
 ST = "bytedance-straggler/data"
 LINKS = {(a, b): 200_000 for a in range(4) for b in (a - 1, a + 1)}
+SMALL = Model(layers=2, hidden=2048, heads=16, ffn=8192, seq_len=1024)
 EVEN = Replicas(Pipeline(stages=4, microbatches=48, link_ns=LINKS), count=3)
 
 
@@ -113,3 +116,20 @@ def test_d12_another_rank_has_the_long_sequences(tmp_path: Path, variant: Varian
     assert batch.lost_ns == variant.ns(84.043125)
     assert batch.evidence["token_correlation_ratio"] > 0.98 and batch.evidence["blamed_ratio"] < 0.5
     assert ask.found(diagnosis) == ["uneven-batch", "moving-straggler"]
+
+
+def test_blame_goes_through_both_dimensions_to_where_it_starts(tmp_path: Path) -> None:
+    """Tensor and data parallel ranks wait for each other in turn; the slow one alone is blamed, for what the job loses."""
+    even = Job("plane", "2 x 2", model=SMALL, layout=Layout(dp=2, tp=2), schedule=Schedule(steps=3, jitter_ratio=0.0))
+    slow = replace(even, faults=Faults(slow_rank=1, slow_ratio=1.4))
+    lengths = []
+    for name, job in (("even", even), ("slow", slow)):
+        (tmp_path / name).mkdir()
+        traces(job, tmp_path / name)
+        diagnosis = ask.run(tmp_path / name)
+        lengths.append(ask.rows(diagnosis, "rank_what_if")[0]["step_ns"])
+        assert ("late-rank" in ask.found(diagnosis)) == (name == "slow")
+    late = diagnosis.findings[0]
+
+    assert late.rule == "late-rank" and late.ranks == (1,) and late.evidence["cause"] == "compute"
+    assert (late.lost_ns, late.lost_kind) == (pytest.approx(lengths[1] - lengths[0], rel=0.02), "simulated")

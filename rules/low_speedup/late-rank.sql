@@ -3,7 +3,7 @@ title = "One rank comes last, and the others wait for it"
 severity = "warning"
 needs = ["compared_ranks", "expert_balance"]
 needs_values = ["compared_ranks.judged_count"]
-summary = "rank {rank} {how}: the others wait {waits_ns} {scope} ({share_ratio}) for it alone{job_gain}{because}{missing}"
+summary = "rank {rank} {how}: {verb} {lost_ns} {scope} ({share_ratio}) {condition}{because}{missing}"
 why = """
 A collective starts to move data when the last rank arrives. The late rank has the short communication kernel; the long
 ones, on all other ranks, are waiting. Neither the network nor the ranks that wait are at fault."""
@@ -34,7 +34,7 @@ SELECT
   CASE WHEN gain_ns IS NULL THEN 'bound' ELSE 'simulated' END AS lost_kind,
   step_ns,
   waits_ns,
-  waits_ns / step_ns AS share_ratio,
+  per_step_ns / step_ns AS share_ratio,
   scope,
   last_count,
   judged_count,
@@ -48,7 +48,8 @@ SELECT
   m_s_ratio,
   CASE WHEN evidence = 'pipeline' THEN 'of stage ' || stage || ' is slower than the other copies of its stage'
        ELSE 'comes last in ' || last_count || ' of ' || judged_count || ' shared calls' END AS how,
-  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || ROUND(gain_ns / 1e6, 2) || ' ms if it is like them' ELSE '' END AS job_gain,
+  CASE WHEN gain_ns IS NULL THEN 'the others wait' ELSE 'the job would win' END AS verb,
+  CASE WHEN gain_ns IS NULL THEN 'for it alone' ELSE 'if it were like the others' END AS condition,
   CASE cause
     WHEN 'compute' THEN '; it computes' || COALESCE(' ' || ROUND(cause_ns / 1e6, 2) || ' ms', '') || ' longer than the median rank'
     WHEN 'input' THEN '; it waits ' || ROUND(cause_ns / 1e6, 2) || ' ms longer for its data loader'

@@ -4,7 +4,7 @@ severity = "warning"
 general = true
 needs = ["uneven_work"]
 needs_values = ["uneven_work.judged_count"]
-summary = "{waits_ns} {scope} ({share_ratio}) goes to waiting for whichever rank is last: {ranks_count} ranks take turns, rank {rank} has the largest share of it ({blamed_ratio}){job_gain}{because}"
+summary = "{ranks_count} ranks take turns in coming last, rank {rank} with the largest share of the lateness ({blamed_ratio}): {verb} {lost_ns} {scope} ({share_ratio}){condition}{because}"
 why = """
 When another rank is late every time, each step lasts as long as its slowest rank: the mean of a maximum. No rank is
 broken; the work differs from step to step, or hosts stall at random."""
@@ -28,7 +28,7 @@ SELECT
   CASE WHEN gain_ns IS NULL THEN 'bound' ELSE 'simulated' END AS lost_kind,
   waits_ns,
   step_ns,
-  waits_ns / step_ns AS share_ratio,
+  COALESCE(gain_ns, waits_ns) / step_ns AS share_ratio,
   scope,
   rank,
   blamed_ratio,
@@ -37,7 +37,8 @@ SELECT
   judged_count,
   cause,
   variation_ratio,
-  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || ROUND(gain_ns / 1e6, 2) || ' ms if all take the mean' ELSE '' END AS job_gain,
+  CASE WHEN gain_ns IS NULL THEN 'waiting for the last takes' ELSE 'the job would win' END AS verb,
+  CASE WHEN gain_ns IS NULL THEN '' ELSE ' if all took the mean' END AS condition,
   CASE cause
     WHEN 'compute' THEN '; what differs is compute'
     WHEN 'input' THEN '; what differs is the wait for data'
