@@ -1,4 +1,7 @@
-"""Which stage of a pipeline a rank is, and in which copy of the pipeline, by the pipeline groups of the job."""
+"""Which stage of a pipeline a rank is, and in which copy of the pipeline, by the pipeline groups of the job.
+
+Groups inside another one (the embedding group of the first and last stage) are no pipelines.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,12 @@ Places = dict[int, tuple[int, int]]
 def pipeline_places(groups: pa.Table | None) -> Places:
     """Places of the ranks of pipeline groups of several ranks; a group lists its stages in order."""
     rows = [] if groups is None else groups.to_pylist()
-    pipes = sorted({tuple(g["ranks"]) for g in rows if g["dim"] == "pp" and g["ranks"] and len(g["ranks"]) > 1})
+    found = {tuple(g["ranks"]) for g in rows if g["dim"] == "pp" and g["ranks"] and len(g["ranks"]) > 1}
+    largest: dict[int, int] = {}
+    for ranks in found:
+        for rank in ranks:
+            largest[rank] = max(largest.get(rank, 0), len(ranks))
+    pipes = sorted(ranks for ranks in found if all(len(ranks) == largest[rank] for rank in ranks))
     return {rank: (stage, copy) for copy, ranks in enumerate(pipes) for stage, rank in enumerate(ranks)}
 
 

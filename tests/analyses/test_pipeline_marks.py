@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from diagnose.analyses._pipeline_marks import Said, read_name
+from diagnose.analyses._pipeline_places import pipeline_places
 from diagnose.analyses.bubbles import bubbles
 from diagnose.analyses.stage_work import stage_work
 from fixtures.simulate import pipelines
@@ -94,6 +95,16 @@ def test_frames_of_interleaved_stages_are_told_by_their_order() -> None:
     (row,) = bubbles(stage_work(events=events, steps=steps(4), groups=group(0, 1, 2, 3))).to_pylist()
     assert (row["schedule"], row["microbatches_count"], row["chunks_count"]) == ("interleaved", 8, 2)
     assert row["bubble_ns"] == pytest.approx(row["law_ns"], abs=20)
+
+
+def test_groups_of_the_first_and_last_stage_are_no_pipelines() -> None:
+    rows = [(0, 7), (0, 2, 4, 7), (1, 3, 5, 6), (1, 6), (0, 1), (2, 3)]
+    given = [
+        {"group": str(i), "size": len(r), "ranks": list(r), "dim": "dp" if i > 3 else "pp"} for i, r in enumerate(rows)
+    ]
+    assert pipeline_places(table("groups", given)) == {
+        0: (0, 0), 2: (1, 0), 4: (2, 0), 7: (3, 0), 1: (0, 1), 3: (1, 1), 5: (2, 1), 6: (3, 1),
+    }  # fmt: skip
 
 
 def test_the_group_gives_the_stage_whatever_the_ranks_are() -> None:
