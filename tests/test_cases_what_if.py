@@ -119,7 +119,7 @@ def test_d12_another_rank_has_the_long_sequences(tmp_path: Path, variant: Varian
 
 
 def test_blame_goes_through_both_dimensions_to_where_it_starts(tmp_path: Path) -> None:
-    """Tensor and data parallel ranks wait for each other in turn; the slow one alone is blamed, for what the job loses."""
+    """Tensor and data parallel ranks wait for each other; the slow one alone is blamed, for what the job loses."""
     even = Job("plane", "2 x 2", model=SMALL, layout=Layout(dp=2, tp=2), schedule=Schedule(steps=3, jitter_ratio=0.0))
     slow = replace(even, faults=Faults(slow_rank=1, slow_ratio=1.4))
     lengths = []

@@ -63,7 +63,8 @@ def read(source: Source, options: Options) -> Tables:
             source.label, f"a table with the columns {there}, without {', '.join(missing)}",
             f"a pipeline timeline ({', '.join(_NEEDED)})", "leave it out",
         )  # fmt: skip
-    usable, notes = _usable(_typed(source, table))
+    ranked, inferred = _ranked(_typed(source, table))
+    usable, notes = _usable(ranked)
     if not usable.num_rows:
         raise InputError(source.label, "no row with times", "a pipeline timeline", "record it again")
     files = {
@@ -73,7 +74,7 @@ def read(source: Source, options: Options) -> Tables:
     return {
         "files": INGESTED["files"].build({name: [value] for name, value in files.items()}),
         "microbatches": _rows(usable),
-        "quality": quality([{**note, "path": source.label} for note in notes]),
+        "quality": quality([{**note, "path": source.label} for note in (*notes, *inferred)]),
     }
 
 
@@ -110,6 +111,19 @@ def _typed(source: Source, table: pa.Table) -> pa.Table:
     return table
 
 
+def _ranked(table: pa.Table) -> tuple[pa.Table, list[dict[str, Any]]]:
+    """The table with a rank per row: where it has none, the number of the worker by stage and replica, and says so."""
+    stage, replica = (pc.fill_null(table[name], 0) for name in ("stage", "dp_rank"))
+    worker = pc.add(pc.multiply(stage, (pc.max(replica).as_py() or 0) + 1), replica)
+    if "rank" not in table.column_names:
+        table = table.append_column("rank", pa.nulls(table.num_rows, pa.int64()))
+    given = table["rank"]
+    given = pc.if_else(pc.greater_equal(given, 0), given, pa.scalar(None, pa.int64()))
+    said = "no rank is given: workers are numbered by stage and replica"
+    notes = [{"problem": "rank_inferred", "count": given.null_count, "detail": said}] if given.null_count else []
+    return table.set_column(table.column_names.index("rank"), "rank", pc.coalesce(given, worker)), notes
+
+
 def _usable(table: pa.Table) -> tuple[pa.Table, list[dict[str, Any]]]:
     """Rows with a step, a stage and times; what was left out, and operations of no known phase."""
     finite = pc.and_(pc.is_finite(table["start_ts"]), pc.is_finite(table["duration"]))
@@ -142,7 +156,7 @@ def _rows(table: pa.Table) -> pa.Table:
     return INGESTED["microbatches"].build(
         {
             "file": np.zeros(table.num_rows, np.int32),
-            "rank": _number(table, "rank"),
+            "rank": table["rank"].cast(pa.int32()),
             "step": table["step"],
             "stage": table["stage"].cast(pa.int32()),
             "chunk": _number(table, "mc"),

@@ -98,3 +98,12 @@ def test_sizes(tmp_path: Path) -> None:
     given = dict(zip(found["settings"]["key"].to_pylist(), found["settings"]["value"].to_pylist(), strict=True))
     assert given["layout.dp"] == "2" and given["layout.pp"] == "4" and given["trial_name"] == "ST"
     assert found["files"]["world_size"].to_pylist() == [8]
+
+
+def test_without_ranks_stages_and_replicas_tell_workers_apart(tmp_path: Path) -> None:
+    table = pa.table({k: v for k, v in {**ROWS, "stage": [0, 1, 1], "dp_rank": [0, 0, 1]}.items() if k != "rank"})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    found = read(tmp_path / "t.parquet")
+
+    assert found["microbatches"]["rank"].to_pylist() == [0, 2, 3]
+    assert ("rank_inferred", 3) in {(row["problem"], row["count"]) for row in found["quality"].to_pylist()}
