@@ -1,4 +1,4 @@
-"""Figures that compare ranks and sizes: a heat map of waiting, bandwidth against message size. Plain plotly dicts."""
+"""Figures that compare ranks: heat maps of waiting and of bytes, bandwidth against size. Plain plotly dicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _SCALE = [[0.0, "rgba(125,135,150,0.10)"], [0.25, "#f3c969"], [0.6, "#e07b39"], 
 
 def heat(places: Sequence[str], calls: Sequence[str], waits_ns: Sequence[Sequence[int | None]]) -> dict[str, Any]:
     """Rank by call: `waits_ns[rank][call]`; None where the rank has no part in the call."""
-    unit_ns, unit = axis_unit(max((w for row in waits_ns for w in row if w is not None), default=0))
+    most_ns = max((w for row in waits_ns for w in row if w is not None), default=0)
+    unit_ns, unit = axis_unit(most_ns)
     hover = [
         [
             "" if wait is None else f"{literal(place)}<br>{literal(call)}<br>waits {show('_ns', wait)}"
@@ -32,6 +33,7 @@ def heat(places: Sequence[str], calls: Sequence[str], waits_ns: Sequence[Sequenc
         "hoverongaps": False,
         "colorscale": _SCALE,
         "zmin": 0,
+        "zmax": max(most_ns, 1) / unit_ns,
         "xgap": 1 if len(calls) <= 60 else 0,
         "ygap": 1,
         "colorbar": {"title": {"text": f"wait, {unit}"}, "thickness": 12},
@@ -52,6 +54,48 @@ def heat(places: Sequence[str], calls: Sequence[str], waits_ns: Sequence[Sequenc
         },
     }
     return {"data": [cells], "layout": layout}
+
+
+def matrix(places: Sequence[str], size_bytes: Sequence[Sequence[int | None]]) -> dict[str, Any]:
+    """Sender by receiver: `size_bytes[sender][receiver]`; None where it is unknown."""
+    most = max((v for row in size_bytes for v in row if v is not None), default=0)
+    power = min(max(most.bit_length() - 1, 0) // 10, 4)
+    unit = ("B", "KiB", "MiB", "GiB", "TiB")[power]
+    hover = [
+        [
+            "" if size is None else f"{literal(sender)} to {literal(receiver)}<br>{show('size_bytes', size)}"
+            for receiver, size in zip(places, row, strict=True)
+        ]
+        for sender, row in zip(places, size_bytes, strict=True)
+    ]
+    cells = {
+        "type": "heatmap",
+        "x": list(range(len(places))),
+        "y": list(range(len(places))),
+        "z": [[None if v is None else v / (1 << (10 * power)) for v in row] for row in size_bytes],
+        "customdata": hover,
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "hoverongaps": False,
+        "colorscale": _SCALE,
+        "zmin": 0,
+        "zmax": max(most, 1) / (1 << (10 * power)),  # without it plotly takes no note of zmin
+        "xgap": 1,
+        "ygap": 1,
+        "colorbar": {"title": {"text": unit}, "thickness": 12},
+    }
+    ticks = {"tickvals": list(range(len(places))), "ticktext": [literal(p, 24) for p in places]}
+    axis = {"showgrid": False, "zeroline": False, "automargin": True, **ticks}
+    return {
+        "data": [cells],
+        "layout": {
+            "showlegend": False,
+            "dragmode": False,
+            "margin": {"l": 8, "r": 8, "t": 8, "b": 40},
+            "hoverlabel": {"align": "left", "namelength": -1},
+            "xaxis": {**axis, "title": {"text": "to"}},
+            "yaxis": {**axis, "autorange": "reversed", "title": {"text": "from"}},
+        },
+    }
 
 
 def against_size(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 import pytest
 
-from diagnose.report import bandwidth, waiting
+from diagnose.report import bandwidth, exchange, waiting
 from diagnose.report._blocks import Figure, Grid
-from diagnose.report._figures_ranks import against_size, heat
+from diagnose.report._figures_ranks import against_size, heat, matrix
 from tests import ask
 
 
@@ -62,3 +63,30 @@ def test_a_rank_without_part_in_a_call_is_a_gap() -> None:
     spec = heat(["rank 0", "rank 1"], ["1", "2"], [[0, None], [2_000_000, 3]])
     assert spec["data"][0]["z"][0] == [0.0, None] and spec["data"][0]["zmin"] == 0
     go.Figure(spec)
+
+
+def test_bytes_between_ranks_as_a_matrix_and_who_gets_more() -> None:
+    diagnosis = ask.run(Path(__file__).parents[2] / "fixtures" / "gloo_slow_rank" / "all_to_all_slow")
+    section = exchange.section(diagnosis, diagnosis.tables)
+    assert section is not None
+    assert section.lead.endswith("In the most uneven call rank 2 receives 1.34 times an even share.")
+    (figure,) = _blocks(section, Figure)
+    go.Figure(figure.spec)
+    cells = figure.spec["data"][0]["z"]
+    assert sum(map(sum, cells)) == 16 * 32 * 32 * 4 * 4 / 1024, (
+        "32 tokens of 128 bytes: 4 ranks, 4 ways, 4 steps, in KiB"
+    )
+    assert figure.spec["data"][0]["zmin"] == 0 and figure.spec["data"][0]["zmax"] == max(map(max, cells))
+    (grid,) = _blocks(section, Grid)
+    assert grid.rows[0][0] == "rank 2" and grid.rows[0][-1] == "1.34 x"
+
+
+def test_without_sizes_there_is_no_such_section(straggler: Any) -> None:
+    assert exchange.section(straggler, straggler.tables) is None
+
+
+def test_pairs_that_are_unknown_are_empty_and_names_stay_text() -> None:
+    spec = matrix(["<b>a", "b"], [[1 << 21, None], [0, 3 << 20]])
+    assert spec["data"][0]["z"] == [[2.0, None], [0.0, 3.0]]
+    assert spec["data"][0]["colorbar"]["title"]["text"] == "MiB" and "<b>a" not in str(spec)
+    go.Figure(matrix([], []))
