@@ -37,21 +37,31 @@ def rows_of(ranks: Ranks, calls: pa.Table) -> list[Row]:
     per = ranks.steps_count
     row: Row = {"fixed": "nothing", "step_ns": round(simulated / per), "gain_ns": 0, "steps_count": per}
     row |= {"measured_ns": ranks.measured_ns // per, "error_ratio": abs(simulated / ranks.measured_ns - 1)}
-    keys: list[tuple[Any, ...]] = []
+    views = [_Cells(ranks, ranks.step), _Cells(ranks, ranks.interval)]
+    found = _earliest(ranks, chain(_parts(ranks), _compared(ranks, views), _transfers(ranks, calls)))
+    of_ranks = {said["rank"]: end for said, end in found if said["fixed"] == "rank"}
+    explained = sorted(of_ranks, key=lambda rank: of_ranks[rank])[:_MOST_EXPLAINED]
+    found += _earliest(ranks, _by_cause(ranks, views, explained))
+    return [row] + [
+        {**said, "step_ns": round(end / per), "gain_ns": round((simulated - end) / per)} for said, end in found
+    ]
+
+
+def _earliest(ranks: Ranks, scenarios: Iterable[tuple[Row, Times]]) -> list[tuple[Row, float]]:
+    """Each fix and the end of the job with it; of several replays of one fix, the earliest."""
+    said: list[Row] = []
 
     def durations() -> Iterator[Times]:
-        for said, changed in chain(_parts(ranks), _compared(ranks), _transfers(ranks, calls)):
-            keys.append(tuple(said.items()))
+        for row, changed in scenarios:
+            said.append(row)
             yield changed
 
-    found: dict[tuple[Any, ...], float] = {}
-    times = _ends(ranks, durations())
-    for key, time in zip(keys, times, strict=True):
-        found[key] = min(time, found.get(key, time))
-    return [row] + [
-        {**dict(key), "step_ns": round(time / per), "gain_ns": round((simulated - time) / per)}
-        for key, time in found.items()
-    ]
+    ends = _ends(ranks, durations())
+    found: dict[tuple[Any, ...], tuple[Row, float]] = {}
+    for row, end in zip(said, ends, strict=True):
+        key = tuple(row.items())
+        found[key] = row, min(end, found[key][1] if key in found else end)
+    return list(found.values())
 
 
 def _ends(ranks: Ranks, durations: Iterable[Times]) -> list[float]:
@@ -68,20 +78,25 @@ def _parts(ranks: Ranks) -> Iterator[tuple[Row, Times]]:
             yield {"fixed": "part", "part": part}, ranks.duration - spent
 
 
-def _compared(ranks: Ranks) -> Iterator[tuple[Row, Times]]:
-    """The ranks with most own time more than the others made like them, part by part; and all ranks made equal."""
-    views = [_Cells(ranks, ranks.step), _Cells(ranks, ranks.interval)]
+def _compared(ranks: Ranks, views: list[_Cells]) -> Iterator[tuple[Row, Times]]:
+    """The ranks with most own time more than the others made like them; all ranks made equal, whole and by cause."""
     alike = [n for n in range(len(ranks.ranks)) if views[0].comparable(n)]
     worst = sorted(alike, key=lambda n: -max(view.excess(n) for view in views))[:_MOST_RANKS]
     for cells in views if alike else []:
         for n in worst:
-            who = {"rank": int(ranks.ranks[n])}
-            yield {"fixed": "rank", **who}, cells.like_others(n, OWN_PARTS)
-            for cause, parts in CAUSES.items() if n in worst[:_MOST_EXPLAINED] else ():
-                yield {"fixed": "rank_part", "part": cause, **who}, cells.like_others(n, parts)
+            yield {"fixed": "rank", "rank": int(ranks.ranks[n])}, cells.like_others(n, OWN_PARTS)
         yield {"fixed": "balance"}, cells.balanced(OWN_PARTS)
         for cause, parts in CAUSES.items():
             yield {"fixed": "balance_part", "part": cause}, cells.balanced(parts)
+
+
+def _by_cause(ranks: Ranks, views: list[_Cells], chosen: list[int]) -> Iterator[tuple[Row, Times]]:
+    """Only one part of a rank's time made like the others'."""
+    for cells in views:
+        for rank in chosen:
+            n = int(np.searchsorted(ranks.ranks, rank))
+            for cause, parts in CAUSES.items():
+                yield {"fixed": "rank_part", "part": cause, "rank": rank}, cells.like_others(n, parts)
 
 
 def _transfers(ranks: Ranks, calls: pa.Table) -> Iterator[tuple[Row, Times]]:

@@ -136,9 +136,10 @@ def _details(rows: list[Row]) -> list[Grid]:
         ]
         heads = columns(name, ">Alone not ideal", ">Ideal: gain", ">Of an ideal job's gain")
         grids += [Grid(title, heads, cells)] if some else []
-    late = [r for r in rows if r["fixed"] == "rank" and (r["gain_ns"] or 0) > LEAST_SHARE * rows[0]["step_ns"]]
+    by = {(r["rank"], r["part"]): r["gain_ns"] for r in rows if r["fixed"] == "rank_part"}
+    least = LEAST_SHARE * (rows[0]["step_ns"] or 0)
+    late = [r for r in rows if r["fixed"] == "rank" and (r["gain_ns"] or 0) > least and (r["rank"], "compute") in by]
     if late:
-        by = {(r["rank"], r["part"]): r["gain_ns"] for r in rows if r["fixed"] == "rank_part"}
         cells = [
             [
                 Name(rank_name(r["rank"]).replace(" ", "\u00a0")),
