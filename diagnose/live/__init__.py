@@ -31,12 +31,12 @@ _hook: Hook | None = None
 def install(run: str | os.PathLike[str] | None = None, *, budget: float = 0.005, history: bool = True) -> None:
     """Record from now on, into the folder `run` (default: $DIAGNOSE_RUN); a second call changes nothing.
 
-    `budget`: share of the step time that the hook may take on the training thread. Does nothing in forked and spawned
-    data loader workers.
+    `budget`: share of the step time that the hook may take on the training thread. Files are made at the end of the
+    first step, so data loader workers and launchers, which never train, stay as they were.
     """
     global _hook  # noqa: PLW0603  one hook per process
     place = run if run is not None else os.environ.get("DIAGNOSE_RUN")
-    if _hook is not None or not place or _is_worker():
+    if _hook is not None or not place:
         return
     from pathlib import Path
 
@@ -105,10 +105,3 @@ def uninstall() -> None:
     if _hook is not None:
         _hook.uninstall()
         _hook = None
-
-
-def _is_worker() -> bool:
-    """Whether this is a process that multiprocessing made for data loading."""
-    import multiprocessing
-
-    return multiprocessing.parent_process() is not None and "RANK" not in os.environ

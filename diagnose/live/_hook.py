@@ -87,9 +87,11 @@ class Hook:
             self.store.close()
 
     def _forked(self) -> None:
+        """A child of a process that has not trained may be a rank itself; one of a rank is a worker, and inert."""
+        if self.store is None:
+            return
         self.active = False
-        if self.store is not None:
-            self.store.forget()
+        self.store.forget()
         for handle in self._handles:
             shielded(handle.remove)()
         self.signals.remove()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from diagnose.live._hook import Hook
 
 FLUSH_S = 1.0
+MOST_ATTEMPTS = 100_000
 
 
 class Store:
@@ -31,8 +32,11 @@ class Store:
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
         self.writer = _writer.describe()
+        while self._taken():  # the same folder was given to a job before, which restarted from outside
+            self.writer["attempt"] += 1
         self.folder = places.attempt(hook.run, self.writer["attempt"])
         self.stem = self.folder / places.stem(self.writer["rank"])
+        hook.routers.rank = self.writer["rank"]
         self.problems: list[str] = []
         self.short = self._try("private folder", lambda: places.private(hook.run))
         self._try("run folder", lambda: self.folder.mkdir(mode=0o700, parents=True, exist_ok=True))
@@ -50,6 +54,12 @@ class Store:
         self._thread = threading.Thread(target=self._work, daemon=True, name="diagnose-history")
         self._thread.start()
         atexit.register(self.close)
+
+    def _taken(self) -> bool:
+        """Whether this rank has left files in this attempt already."""
+        folder = places.attempt(self.hook.run, self.writer["attempt"])
+        name = f".{places.stem(self.writer['rank'])}.json"
+        return self.writer["attempt"] < MOST_ATTEMPTS and os.access(folder / name, os.F_OK)
 
     def _try(self, what: str, make: Any) -> Any:
         try:

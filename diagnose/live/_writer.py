@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ def number(name: str, default: int) -> int:
 
 def describe() -> dict[str, Any]:
     """rank, world_size, local_rank, attempt, host, process, its start, boot id, pid namespace, clocks."""
+    rank, world_size = _place()
     return {
-        "rank": number("RANK", 0),
-        "world_size": number("WORLD_SIZE", 1),
+        "rank": rank,
+        "world_size": world_size,
         "local_rank": number("LOCAL_RANK", 0),
         "attempt": number("TORCHELASTIC_RESTART_COUNT", 0),
         "host": socket.gethostname()[:64],
@@ -33,6 +35,14 @@ def describe() -> dict[str, Any]:
         "wall_ns": time.time_ns(),
         "mono_ns": time.perf_counter_ns(),
     }
+
+
+def _place() -> tuple[int, int]:
+    """Rank and world size: of the process group, which also ranks that were spawned without an environment have."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank()), int(distributed.get_world_size())
+    return number("RANK", 0), number("WORLD_SIZE", 1)
 
 
 def start_of(process: int) -> int:

@@ -87,9 +87,8 @@ def _flight_recorder(given: Mapping[str, str]) -> Check:
         seen = "nothing is dumped on a time-out"
         return Check(what, "missing", seen, "export TORCH_NCCL_DUMP_ON_TIMEOUT=1")
     place = given.get("TORCH_FR_DUMP_TEMP_FILE", given.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE"))
-    seen = (
-        f"dumps go to {place}RANK" if place else "torch 2.13 has it on by default, older ones may not; dumps go to /tmp of each host"
-    )
+    unset = "torch 2.13 has it on by default, older ones may not; dumps go to /tmp of each host"
+    seen = f"dumps go to {place}RANK" if place else unset
     return Check(what, "ok" if size or place else "unknown", seen, "" if place else LAUNCH)
 
 

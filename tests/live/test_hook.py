@@ -254,6 +254,34 @@ def test_a_forked_child_is_inert(hook: Hook) -> None:
     assert hook.store is not None and hook.store.control is not None and hook.store.control.path.exists()
 
 
+def test_a_child_that_trains_itself_is_recorded(hook: Hook) -> None:
+    """As ranks that are forked from one process that imported torch."""
+    with _no_fork_warning():
+        child = os.fork()
+    if child == 0:
+        train(4)
+        os._exit(0 if hook.active and records(hook)["step"] == [1, 2, 3, 4] else 1)
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_folder_used_again_loses_nothing(hook: Hook, tmp_path: Path) -> None:
+    train(3)
+    assert hook.store is not None
+    hook.store._flush(True)
+    again = Hook(tmp_path / "run", control=False)
+    again.install()
+    try:
+        train(2)
+        assert again.store is not None
+        again.store._flush(True)
+        assert again.store.folder.name == "attempt001"
+    finally:
+        again.uninstall()
+    assert len(list((tmp_path / "run").glob("attempt*/*.history"))) == 2
+
+
 class _no_fork_warning:  # noqa: N801
     """Python 3.12 warns of forks beside threads; data loaders do just that."""
 

@@ -85,7 +85,7 @@ def test_kill_at_random_moments_leaves_the_last_step_and_no_torn_record(tmp_path
         steps = kept.records.values["step"].tolist()
         assert steps[-1] >= max(head.last, told, 1), "the last finished step is there"
         assert steps == list(range(steps[0], steps[-1] + 1))
-        for segment in folder.glob("*.history"):
+        for segment in folder.glob("rank*.history"):
             history = steps_of(segment)
             assert history == list(range(1, len(history) + 1))
             assert history[-1:] <= steps[-1:]
@@ -153,7 +153,7 @@ def test_a_removed_folder_is_made_again(tmp_path: Path) -> None:
     ring.put(values(2), 0)
     history.flush(ring)
 
-    assert [steps_of(p) for p in folder.glob("*.history")] == [[2]]
+    assert [steps_of(p) for p in folder.glob("rank*.history")] == [[2]]
 
 
 def test_the_history_is_bounded(tmp_path: Path) -> None:
