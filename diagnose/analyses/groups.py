@@ -37,7 +37,7 @@ SCHEMA = table(
 _W, _E = r"(?<![a-z])", r"(?![a-z])"
 _DIMENSIONS: tuple[tuple[str, str], ...] = (
     (r"tensor_and_|tensor_model_pipeline|tp_?_?(?:dp|cp|pp|ep)" + _E + "|amax", "other"),
-    (r"^model_parallel|" + _W + "world" + _E, "other"),
+    (r"^model_parallel|intra_distributed_optimizer|" + _W + "world" + _E, "other"),
     (r"expert_tensor_parallel|tensor_model_parallel|tensor_parallel|" + _W + "e?tp" + _E, "tp"),
     (r"expert_data_parallel|data_modulo_expert|" + _W + "edp" + _E, "dp"),
     (r"data_parallel|" + _W + r"(?:dp|ddp|fsdp|hsdp|efsdp|edp)" + _E + r"|dp_(?:shard|replicate|cp|mod|in)|" + _W

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from diagnose.report._figures import axis_unit
 from diagnose.report._text import plotly as literal
 from diagnose.units import show
 
+_SYMBOLS = ("circle", "diamond-open", "square-open", "x-thin-open", "triangle-up-open")
+"""Points of several operations often lie on each other."""
 _SCALE = [[0.0, "rgba(125,135,150,0.10)"], [0.25, "#f3c969"], [0.6, "#e07b39"], [1.0, "#a3263a"]]
 
 
@@ -104,7 +107,7 @@ def against_size(
     """Bus bandwidth over message size, both logarithmic. measured: (operation, bytes, bytes/s, hover text);
     expected: (operation, bytes, bytes/s)."""
     data: list[dict[str, Any]] = []
-    for op in dict.fromkeys(m[0] for m in measured):
+    for place, op in enumerate(dict.fromkeys(m[0] for m in measured)):
         own = [m for m in measured if m[0] == op]
         data.append(
             {
@@ -115,7 +118,7 @@ def against_size(
                 "y": [m[2] / 1e9 for m in own],
                 "customdata": [m[3] for m in own],
                 "hovertemplate": "%{customdata}<extra></extra>",
-                "marker": {"size": 9},
+                "marker": {"size": 10, "symbol": _SYMBOLS[place % len(_SYMBOLS)]},
             }
         )
         line = sorted((e[1], e[2] / 1e9) for e in expected if e[0] == op)
@@ -141,7 +144,33 @@ def against_size(
             "dragmode": False,
             "margin": {"l": 8, "r": 12, "t": 8, "b": 40},
             "hoverlabel": {"align": "left", "namelength": -1},
-            "xaxis": {"type": "log", "title": {"text": "message size, bytes"}},
-            "yaxis": {"type": "log", "title": {"text": "bus bandwidth, GB/s"}, "automargin": True},
+            "xaxis": {"type": "log", "title": {"text": "message size"}, **_sizes([*measured, *expected])},
+            "yaxis": {
+                "type": "log",
+                "title": {"text": "bus bandwidth, GB/s"},
+                "automargin": True,
+                **_rates([*measured, *expected]),
+            },
         },
     }
+
+
+def _sizes(points: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Range and ticks of sizes, in powers of 8: plotly's own `1B` would be a billion bytes."""
+    low, high = min((p[1] for p in points), default=1), max((p[1] for p in points), default=1)
+    steps = [1 << n for n in range(0, 63, 3) if low / 8 <= 1 << n <= high * 8]
+    return {
+        "range": [math.log10(low / 3), math.log10(high * 3)],
+        "tickvals": steps,
+        "ticktext": [show("size_bytes", s).replace(".00", "").replace(".0", "") for s in steps],
+    }
+
+
+def _rates(points: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Range and ticks of GB/s at 1, 2 and 5 of every power of ten."""
+    low, high = (f((p[2] / 1e9 for p in points), default=1.0) for f in (min, max))
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+    ticks = [tick for tick in ticks if low / 5 <= tick <= high * 5]
+    bounds = [math.log10(low / 2), math.log10(high * 2)]
+    return {"range": bounds, "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}

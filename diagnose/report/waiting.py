@@ -22,6 +22,8 @@ ORDER = 62
 MOST_CALLS = 200
 MOST_RANKS = 64
 MOST_PAIRS = 20
+MOST_OF_IT = 0.5
+"""Of the blame, from which one rank is the late one, as in `late-rank`."""
 
 
 def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section | None:
@@ -42,10 +44,16 @@ def _lead(late: list[dict[str, Any]]) -> str:
     worst = late[0] if late else None
     if worst is None or not worst["blamed_ns"]:
         return "No rank comes last by more than the error of the clocks."
+    behind = f"{show('_ns', worst['blamed_ns'])} behind the second last in all"
+    if worst["blamed_ratio"] is not None and worst["blamed_ratio"] <= MOST_OF_IT:
+        return (
+            f"No rank stands out: {rank_name(worst['rank'])} has most of the blame, {behind},"
+            f" {show('_ratio', worst['blamed_ratio'])} of what the job waits."
+        )
     share = f" ({show('_ratio', worst['blamed_ratio'])} of what the job waits)" if worst["blamed_ratio"] else ""
     return (
         f"{rank_name(worst['rank']).capitalize()} comes last in {worst['last_count']:,} of {worst['judged_count']:,}"
-        f" shared calls, {show('_ns', worst['blamed_ns'])} behind the second last in all{share}."
+        f" shared calls, {behind}{share}."
     )
 
 
@@ -98,13 +106,18 @@ def _pairs(waits: pa.Table, arrivals: pa.Table) -> Grid:
         [rank_name(r["rank"]), rank_name(r["last_rank"]), f"{r['calls']:,}", show("_ns", r["wait_ns"])]
         for r in rows[:MOST_PAIRS]
     ]
-    more = f"{len(rows) - MOST_PAIRS:,} more pairs." if len(rows) > MOST_PAIRS else ""
+    left = len(rows) - MOST_PAIRS
+    more = f"{left:,} more {'pair' if left == 1 else 'pairs'}." if len(rows) > MOST_PAIRS else ""
     return Grid("Who waits for whom, over the recording", heads, cells, more)
 
 
-def _clocks(clocks: pa.Table) -> Grid:
+def _clocks(clocks: pa.Table) -> Grid | Text:
+    """Clocks that had to be corrected; where none had to, one line."""
     known = [row for row in clocks.to_pylist() if row["offset_ns"] is not None]
-    apart = [row for row in known if row["offset_ns"]] or known[:MOST_PAIRS]
+    apart = [row for row in known if row["offset_ns"]]
+    if not apart:
+        error = show("_ns", max((row["error_ns"] for row in known), default=0))
+        return Text(f"Clocks of the {len(known):,} ranks agree, to {error} at most, from the ends of shared calls.")
     heads = columns("Rank", "Reference", ">Correction", ">Known to", ">Shared calls")
     rows = [
         [

@@ -27,6 +27,7 @@ from tests.analyses import rows
         ("TENSOR_AND_DATA_PARALLEL_GROUP", "other"),
         ("TENSOR_AND_CONTEXT_PARALLEL_GROUP", "other"),
         ("MODEL_PARALLEL_GROUP", "other"),
+        ("INTRA_DISTRIBUTED_OPTIMIZER_INSTANCE_GROUP", "other"),
         ("EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP", "other"),
         ("EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP", "other"),
         ("mesh_tp", "tp"),

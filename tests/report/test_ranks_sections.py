@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 
 from diagnose.report import bandwidth, exchange, waiting
-from diagnose.report._blocks import Figure, Grid
+from diagnose.report._blocks import Figure, Grid, Text
 from diagnose.report._figures_ranks import against_size, heat, matrix
 from tests import ask
 
@@ -31,10 +31,11 @@ def test_the_late_rank_waits_least_and_is_named(straggler: Any) -> None:
     assert figure.spec["data"][0]["z"] == [[9.5], [9.5], [9.5], [0.0]]
     assert figure.spec["layout"]["yaxis"]["ticktext"] == ["rank 0", "rank 1", "rank 2", "rank 3"]
     go.Figure(figure.spec)
-    blamed, pairs, clocks = _blocks(section, Grid)
+    blamed, pairs = _blocks(section, Grid)
     assert blamed.rows[0][0] == "rank 3" and blamed.rows[0][2].text == "9.50 ms"
     assert sorted((r[0], r[1]) for r in pairs.rows) == [(f"rank {r}", "rank 3") for r in range(3)]
-    assert [r[3] for r in clocks.rows] == ["0 ns", "1.00 ms", "1.00 ms", "1.00 ms"]
+    said = [block.text for block in _blocks(section, Text)]
+    assert "Clocks of the 4 ranks agree, to 1.00 ms at most, from the ends of shared calls." in said
 
 
 def test_measured_bandwidth_is_shown_and_unknown_links_are_said_to_be(straggler: Any) -> None:
@@ -90,3 +91,16 @@ def test_pairs_that_are_unknown_are_empty_and_names_stay_text() -> None:
     assert spec["data"][0]["z"] == [[2.0, None], [0.0, 3.0]]
     assert spec["data"][0]["colorbar"]["title"]["text"] == "MiB" and "<b>a" not in str(spec)
     go.Figure(matrix([], []))
+
+
+def test_blame_that_is_spread_names_no_rank() -> None:
+    share = {"rank": 8, "blamed_ns": 21_200, "blamed_ratio": 0.5, "last_count": 3, "judged_count": 14}
+    assert waiting._lead([share]).startswith("No rank stands out: rank 8 has most of the blame, 21.2 us behind")
+    assert waiting._lead([{**share, "blamed_ratio": 0.51}]).startswith("Rank 8 comes last in 3 of 14")
+
+
+def test_bandwidth_axes_speak_of_bytes_in_binary_and_of_rates_plainly() -> None:
+    layout = against_size([("all_gather", 96 << 20, 13.9e9, "x")], [])["layout"]
+    assert layout["xaxis"]["ticktext"] == ["16 MiB", "128 MiB"]
+    assert layout["yaxis"]["ticktext"] == ["5", "10", "20", "50"]
+    go.Figure(against_size([], []))
