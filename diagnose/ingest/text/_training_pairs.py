@@ -93,6 +93,10 @@ def _key_and_value(body: pa.Array, pair: str) -> tuple[Ints, pa.Array, pa.Array]
 def _numbers(given: pa.Array) -> tuple[Floats, pa.DictionaryArray]:
     """Leading number of each text (NaN where there is none) and the letters behind it."""
     number, unit = np.full(len(given), np.nan), np.zeros(len(given), np.int32)
+    try:  # nothing but numbers, as nearly always in some formats
+        return np.asarray(given.cast(pa.float64())), pa.DictionaryArray.from_arrays(pa.array(unit), pa.array([""]))
+    except pa.ArrowInvalid:
+        pass
     easy = np.asarray(pc.match_substring_regex(given, _EASY))
     number[easy] = np.asarray(given.filter(pa.array(easy)).cast(pa.float64()))
     units = [""]
