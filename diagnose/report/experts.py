@@ -18,7 +18,7 @@ from diagnose.report._text import clean, rank_name
 from diagnose.units import show
 
 ORDER = 44
-MOST_LAYERS, MOST_EXPERTS, MOST_STEPS, MOST_RANKS, MOST_ROUNDS = 64, 256, 600, 16, 8
+MOST_LAYERS, MOST_EXPERTS, MOST_STEPS, MOST_RANKS, MOST_ROUNDS, MOST_ROWS = 64, 256, 600, 16, 8, 12
 _COLLECT = (
     "What routers do was not recorded: log tokens_per_expert, tokens and top-k of every layer and step "
     "(diagnose.live.moe.observe, or JSON lines of your own)."
@@ -34,7 +34,8 @@ def section(diagnosis: Diagnosis, tables: dict[str, pa.Table]) -> Section | None
     if not setup:
         return None
     load, balance = _rows(tables, "router_load"), _rows(tables, "expert_balance")
-    blocks: list[Block] = [_facts(setup[0])]
+    counted = max((row["experts_count"] or 0 for row in load), default=0) or None
+    blocks: list[Block] = [_facts(setup[0] | {"experts_count": setup[0]["experts_count"] or counted})]
     if load:
         blocks += [_map(_rows(tables, "experts")), *_steps(load), _layers(load)]
     else:
@@ -153,9 +154,9 @@ def _layers(load: Sequence[Row]) -> Grid:
             "none by design" if all(row["dropless"] for row in rows) else _dropped(rows),
             {"routed": "before any drop", "kept": "after the drop"}.get(rows[0]["counted"], "not said"),
         ]
-        for layer, rows in order[:24]
+        for layer, rows in order[:MOST_ROWS]
     ]
-    more = f"{len(order) - 24:,} more layers." if len(order) > 24 else ""
+    more = f"{len(order) - MOST_ROWS:,} more layers." if len(order) > MOST_ROWS else ""
     return known(Grid("Layers", heads, rows, more))
 
 

@@ -161,6 +161,20 @@ def test_numbers_beside_the_counts_stay_series(tmp_path: Path) -> None:
     assert [row["value"] for row in series if row["metric"] == "loss"] == [2.0, 3.0, 4.0]
 
 
+def test_a_number_of_the_step_beside_every_layer_counts_once(tmp_path: Path) -> None:
+    lines = [
+        {"step": s, "layer": n, "step_ms": 10.0 + s, "aux": 0.1 * n, "tokens_per_expert": [3, 1]}
+        for s in range(3)
+        for n in (1, 2)
+    ]
+    series = read([str(write(tmp_path / "a.jsonl", *lines))])["series"].to_pylist()
+    assert [(row["metric"], row["value"]) for row in series] == [
+        ("step_ms", 10.0),
+        ("step_ms", 11.0),
+        ("step_ms", 12.0),
+    ]
+
+
 def test_ranks_come_from_file_names(tmp_path: Path) -> None:
     for rank in (0, 1):
         write(tmp_path / f"router_rank{rank}.jsonl", {"step": 1, "layer": 0, "tokens_per_expert": [1 + rank, 2]})

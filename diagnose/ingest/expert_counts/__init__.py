@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -88,8 +89,12 @@ def _series(source: Source) -> pa.Table | None:
         found = series.read(source, Options())["series"]
     except InputError:
         return None
-    rows = pa.table({"rank": found["rank"], "step": found["step"], "metric": found["metric"].cast(pa.string())})
-    counted = rows.group_by(["rank", "step", "metric"]).aggregate([([], "count_all")])
-    per_layer = set(counted.filter(pc.greater(counted["count_all"], 1))["metric"].to_pylist())
+    keys = ["rank", "step", "metric"]
+    rows = pa.table({name: found[name] for name in keys[:2]} | {"metric": found["metric"].cast(pa.string())})
+    rows = rows.append_column("value", found["value"]).append_column("row", pa.array(np.arange(found.num_rows)))
+    of_step = rows.group_by(keys).aggregate([("value", "min"), ("value", "max"), ("row", "min")])
+    differs = of_step.filter(pc.greater(of_step["value_max"], of_step["value_min"]))
+    per_layer = set(differs["metric"].to_pylist())
     wanted = [m for m in pc.unique(rows["metric"]).to_pylist() if m not in per_layer and not is_about_routing(m)]
-    return found.filter(pc.is_in(rows["metric"], pa.array(wanted, pa.string())))
+    once = of_step.filter(pc.is_in(of_step["metric"], pa.array(wanted, pa.string())))["row_min"].sort()
+    return found.take(once)
