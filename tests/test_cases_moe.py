@@ -106,6 +106,15 @@ def test_f04_the_combine_waits_for_the_busy_expert_rank(variant: Variant, tmp_pa
     assert "exposed-dispatch" not in ask.found(diagnosis)
 
 
+def test_f04_one_rank_alone_tells_where_its_tokens_go() -> None:
+    diagnosis = ask.run(ask.CASES / "F04" / "rank1.json")
+    (row,) = ask.rows(diagnosis, "expert_balance")
+    assert (row["source"], row["ep_imbalance_ratio"]) == ("splits", 1.0), (
+        "it sends evenly; what others send is not seen"
+    )
+    assert "expert-imbalance" not in ask.found(diagnosis)
+
+
 @each_trace
 def test_f07_first_calls_after_a_pause_are_warm_up(variant: Variant, tmp_path: Path) -> None:
     diagnosis = ask.run(*perturb.write(ask.CASES / "F07", tmp_path, variant))

@@ -36,6 +36,7 @@ SCHEMA = table(
     ("dtype", LABEL, "element type; null where unknown"),
     ("sent_bytes", INT64, "message out, own share included; null where unknown"),
     ("received_bytes", INT64, "message in; null where unknown"),
+    ("in_splits", LABEL, "JSON text of what goes to each rank of the group; null where even, cut or unknown"),
     ("ts_ns", INT64, "start"),
     ("dur_ns", INT64, "duration: waiting and transfer"),
     ("wait_ns", INT64, "waiting for the last rank; null until matched"),

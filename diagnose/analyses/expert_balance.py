@@ -1,17 +1,20 @@
-"""How balanced experts are over the run and what that costs: one row from router records, one from traces.
+"""How balanced experts are over the run and what that costs: a row from router records, from traces, from splits.
 
 Ratios are means over layers and steps; of records, the worst layer's own mean stands beside. `gain_ns` is what a step
 would be shorter with an even load (`expert_rounds`), mean over the steps of the rounds: the longest rank's work in a
-round down to the mean. Only traces of all ranks tell it; from records alone the time is unknown, not zero.
+round down to the mean. Only traces of all ranks tell it; from records alone the time is unknown, not zero. Where ranks
+are missing, split sizes of the recorded ones still tell where their own tokens go.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from diagnose.analyses._columns import Ints, integers
 from diagnose.formulas.load import Floats
@@ -19,7 +22,7 @@ from diagnose.schema import BOOL, FLOAT, INT32, INT64, LABEL, table
 
 SCHEMA = table(
     "source that tells the balance of experts",
-    ("source", LABEL, "records: router records | trace: times and bytes of all ranks"),
+    ("source", LABEL, "records: router records | trace: times and bytes of all ranks | splits: tokens of some ranks"),
     ("steps_count", INT64, "steps behind it"),
     ("layers_count", INT64, "layers (of a trace: rounds of a step)"),
     ("imbalance_ratio", FLOAT, "busiest expert over mean; null in traces"),
@@ -43,12 +46,16 @@ SCHEMA = table(
 
 
 def expert_balance(
-    moe_setup: pa.Table, router_load: pa.Table, expert_rounds: pa.Table, spans: pa.Table | None = None
+    moe_setup: pa.Table,
+    router_load: pa.Table,
+    expert_rounds: pa.Table,
+    exchanges: pa.Table,
+    spans: pa.Table | None = None,
 ) -> pa.Table:
-    """At most two rows."""
+    """At most one row per source; splits only where not all ranks were traced."""
     forced = moe_setup["forced"].to_pylist()[0] if moe_setup.num_rows else None
     rows = [_of_records(router_load)] if router_load.num_rows else []
-    rows += _of_trace(expert_rounds, spans)
+    rows += _of_trace(expert_rounds, spans) or _of_splits(exchanges)
     return SCHEMA.build({name: [(row | {"forced": forced}).get(name) for row in rows] for name in SCHEMA.arrow.names})
 
 
@@ -110,6 +117,29 @@ def _of_trace(rounds: pa.Table, spans: pa.Table | None) -> list[dict[str, Any]]:
         "transfer_ns": round(float((dispatch + combine - waits[0] - waits[1]).sum()) / steps / ranks),
         "gain_ns": min(gain, step_ns) if step_ns else gain, "step_ns": step_ns,
         "gain_ratio": min(1.0, gain / step_ns) if step_ns else None,
+    }  # fmt: skip
+    return [row]
+
+
+def _of_splits(exchanges: pa.Table) -> list[dict[str, Any]]:
+    """Tokens that recorded ranks send to each place of their group, exchange by exchange."""
+    chosen = pc.and_(pc.equal(exchanges["way"].cast(pa.string()), "to"), pc.is_valid(exchanges["in_splits"]))
+    mine = exchanges.filter(chosen.fill_null(False))
+    sent: dict[tuple[Any, ...], NDArray[np.float64]] = {}
+    keys = zip(*(mine[c].to_pylist() for c in ("group", "step", "place", "in_splits")), strict=True)
+    for group, step, place, text in keys:
+        if text and "..." not in text:
+            sizes = np.array(json.loads(text), np.float64)
+            before = sent.get((group, step, place), np.zeros(len(sizes)))
+            if len(before) == len(sizes):
+                sent[group, step, place] = before + sizes
+    ratios = [float(v.max() / v.mean()) for v in sent.values() if v.sum() > 0 and len(v) > 1]
+    if not ratios:
+        return []
+    busiest = [int(v.argmax()) for v in sent.values() if v.sum() > 0]
+    row = {
+        "source": "splits", "steps_count": len(pc.unique(mine["step"])), "layers_count": len(ratios),
+        "ep_imbalance_ratio": float(np.mean(ratios)), "busiest_ep_rank": max(sorted(set(busiest)), key=busiest.count),
     }  # fmt: skip
     return [row]
 

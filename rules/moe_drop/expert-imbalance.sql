@@ -40,8 +40,12 @@ WITH records AS (
 trace AS (
   SELECT * FROM expert_balance WHERE source = 'trace' AND forced IS DISTINCT FROM TRUE
 ),
+splits AS (
+  SELECT * FROM expert_balance WHERE source = 'splits' AND forced IS DISTINCT FROM TRUE
+),
 uneven AS (
   SELECT
+    EXISTS (FROM splits WHERE ep_imbalance_ratio > $min_ep_imbalance_ratio) AND NOT EXISTS (FROM records) AS by_splits,
     EXISTS (
       FROM records
       WHERE beyond_ratio > $min_imbalance_ratio
@@ -57,7 +61,7 @@ SELECT
   COALESCE(t.gain_ns, 0) AS lost_ns,
   COALESCE(t.gain_ratio, 0) AS gain_ratio,
   r.imbalance_ratio,
-  COALESCE(r.ep_imbalance_ratio, t.ep_imbalance_ratio) AS ep_imbalance_ratio,
+  COALESCE(r.ep_imbalance_ratio, t.ep_imbalance_ratio, s.ep_imbalance_ratio) AS ep_imbalance_ratio,
   r.worst_layer,
   r.worst_ratio,
   r.busiest_ep_rank,
@@ -74,6 +78,9 @@ SELECT
         || COALESCE(', the busiest expert-parallel rank (' || r.busiest_ep_rank || ') ' || ROUND(r.ep_imbalance_ratio, 2) || ' times', '')
         || CASE WHEN r.worst_layer IS NULL OR r.layers_count = 1 THEN ''
                 ELSE '; worst in layer ' || r.worst_layer || ' (' || ROUND(r.worst_ratio, 2) || ')' END
+    WHEN t.busiest_expert_ns IS NULL
+      THEN 'of the tokens that the recorded ranks send, rank ' || s.busiest_ep_rank || ' of the expert-parallel group gets '
+        || ROUND(s.ep_imbalance_ratio, 2) || ' times the mean'
     ELSE 'experts of rank ' || COALESCE(t.busiest_rank::VARCHAR, 'another each time') || ' compute ' || ROUND(t.busiest_expert_ns / 1e6, 2)
       || ' ms of a step where the mean is ' || ROUND(t.expert_ns / 1e6, 2) || ' ms'
       || COALESCE(' (it receives ' || ROUND(t.ep_imbalance_ratio, 2) || ' times the mean)', '')
@@ -86,8 +93,8 @@ SELECT
     ELSE '; how much time it costs, traces of all ranks would tell' END AS cost,
   CASE WHEN t.gain_ratio > $critical_gain_ratio OR r.drop_ratio > 0.1 THEN 'critical' ELSE 'warning' END AS severity,
   CASE WHEN t.busiest_rank IS NULL THEN NULL ELSE [t.busiest_rank] END AS ranks
-FROM uneven LEFT JOIN records AS r ON TRUE LEFT JOIN trace AS t ON uneven.by_trace
-WHERE uneven.by_records OR uneven.by_trace
+FROM uneven LEFT JOIN records AS r ON TRUE LEFT JOIN trace AS t ON uneven.by_trace LEFT JOIN splits AS s ON uneven.by_splits
+WHERE uneven.by_records OR uneven.by_trace OR uneven.by_splits
 UNION ALL BY NAME
 SELECT 0 AS lost_ns,
   COALESCE(

@@ -27,6 +27,14 @@ def test_fires_on_a_trace() -> None:
     assert "experts of rank 2 compute 60.0 ms" in found.summary and "would win 25.0 ms" in found.summary
 
 
+def test_fires_on_split_sizes_of_some_ranks() -> None:
+    row = {"source": "splits", "ep_imbalance_ratio": 1.8, "busiest_ep_rank": 3}
+    given = tables(moe_setup=[SETUP], expert_balance=[row])
+
+    assert "rank 3 of the expert-parallel group gets 1.8 times the mean" in finding("expert-imbalance", given).summary
+    quiet("expert-imbalance", given, min_ep_imbalance_ratio=1.8)
+
+
 def test_thresholds_of_records() -> None:
     base = {**BALANCE, "worst_ratio": 1.0}
     experts = job(expert_balance=[{**base, "imbalance_ratio": 2.5, "ep_imbalance_ratio": None}])
