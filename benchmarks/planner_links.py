@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from statistics import median
 
-from benchmarks.validation_facts import number
+from benchmarks.validation_cells import number
 from benchmarks.validation_rows import table
 from diagnose.formulas.bandwidth import busbw_factor
 from diagnose.formulas.links import Fabric, Placement, collective_s

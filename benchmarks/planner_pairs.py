@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from benchmarks.validation_facts import count, number
+from benchmarks.validation_cells import count, number
 from benchmarks.validation_rows import table
 from diagnose.planner import Job, predict, search
 
@@ -70,6 +70,7 @@ def job_of(row: dict[str, str]) -> Job:
                 "global_batch": count(row["gbs"]),
                 "precision": "fp8" if "FP8" in row["precision"] else "bf16",
                 "recompute": modules,
+                "dispatcher": "alltoall" if row["note"].startswith("alltoall") else "",
             },
             "layout": layout | {"overlap_ep": overlaps(row["note"])},
             "cluster": {"gpus": count(row["gpus"]), "gpu": row["gpu"]},

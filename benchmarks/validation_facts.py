@@ -8,20 +8,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from benchmarks.validation_bridge import bridge
+from benchmarks.validation_cells import count, number
 from diagnose.planner import Job, predict
 
 GB = 1e9
-
-
-def number(text: str | None) -> float | None:
-    """The first number in a cell, None where it has none."""
-    found = re.search(r"-?\d+(?:\.\d+)?", text or "")
-    return float(found.group()) if found else None
-
-
-def count(text: str | None, default: int = 1) -> int:
-    found = number(text)
-    return default if found is None else int(found)
 
 
 def zero(text: str) -> int:
@@ -104,17 +95,17 @@ def selene(raw: dict[str, str]) -> dict[str, Any]:
 
 def torchtitan(raw: dict[str, str]) -> dict[str, Any] | None:
     """FSDP2 on 8 x 400 Gb/s; memory is the caching allocator's, so no context; local batch is split into
-    micro-batches. The loss was not compiled in 2024 (train.py: "compiling loss function causes CUDA errors")."""
+    micro-batches. The loss was not compiled in 2024 (train.py: "compiling loss function causes CUDA errors"). Tensor
+    parallel inputs are gathered in 8 bits unless scales are row-wise (infra/parallelize.py)."""
     text = raw["precision"] + raw["note"]
     stages = count(raw["pp"])  # pipeline micro-batches default to one per stage of the schedule (torchtitan config)
     chunks = 2 if raw["vp"].startswith(">1") else 1
     micro = max(1, count(re.sub(r"^LBS ", "", raw["mbs"])) // (stages * chunks)) if stages > 1 else count(raw["mbs"])
     gbs = count(raw["gbs"]) or micro * count(raw["gpus"])
+    scaled = "fp8" in text.lower() or "float8" in text.lower()
     return {
         "train": {
-            "precision": "fp8"
-            if "fp8" in text.lower().replace("bf16/fp8", "fp8") or "float8" in text.lower()
-            else "bf16",
+            "precision": "fp8" if scaled else "bf16",
             "micro_batch": micro,
             "global_batch": gbs,
             "zero": 3,
@@ -123,6 +114,7 @@ def torchtitan(raw: dict[str, str]) -> dict[str, Any] | None:
             "loss": "fused" if "compile" in text and "2024" not in raw["source"] else "torch",
             "attention_kernel": "flash2",
             "recompute": "full" if raw["recompute"].startswith("full") else ["every_other_product"],
+            "gather_dtype": "fp8" if scaled and "rowwise" not in text else "bf16",
         },
         "layout": {
             "overlap_tp": "async" in text.lower() and "vanilla" not in text,
@@ -131,42 +123,6 @@ def torchtitan(raw: dict[str, str]) -> dict[str, Any] | None:
         "cluster": {"inter_bytes_per_s": 50 * GB},
         "search": {"framework": "torchtitan"},
     }
-
-
-def bridge(raw: dict[str, str]) -> dict[str, Any] | None:
-    """Megatron-Bridge recipes: cuDNN attention, distributed optimizer, CUDA graphs from release 26.06 on."""
-    trainable = 0.002 if "LoRA" in raw["note"] else 1.0
-    precision = raw["precision"].upper()
-    bits = "nvfp4" if "NVFP4" in precision else "bf16" if precision == "BF16" else "fp8"
-    graphs = raw["note"].split(" ")[0] >= "26.06"
-    facts: dict[str, Any] = {
-        "layout": {"overlap_tp": not raw["n_experts"]},
-        "train": {
-            "cuda_graphs": graphs,
-            "precision": bits,
-            "grad_dtype": "bf16",
-            "trainable_ratio": trainable,
-            "attention_kernel": "cudnn",
-            "loss": "fused",
-        },
-        "cluster": {"gpus_per_node": 8 if raw["gpu"] in ("H100", "B200", "B300") else 4},
-        "model": {},
-    }
-    if raw["n_experts"]:
-        facts["model"] = experts(raw)
-    if "tokendrop" in raw["model"]:
-        facts["train"] |= {"routing": "capacity"}
-    return facts
-
-
-def experts(raw: dict[str, str]) -> dict[str, Any]:
-    model = {"experts": count(raw["n_experts"]), "topk": count(raw["topk"]), "expert_ffn": count(raw["moe_ffn"])}
-    name = raw["model"]
-    if name.startswith("DeepSeekV3"):
-        mla = {"attention": "mla", "kv_heads": 128, "head_dim": 128, "q_lora": 1536, "kv_lora": 512, "rope_dim": 64}
-        return model | mla | {"dense_layers": 3, "shared_ffn": 2048}
-    head = {"Qwen3": 128, "GPT": 64}
-    return model | {"head_dim": head.get(re.split(r"[_ ]", name)[0], 128), "ffn": count(raw["moe_ffn"])}
 
 
 def readme(raw: dict[str, str]) -> dict[str, Any] | None:

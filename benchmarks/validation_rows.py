@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.validation_facts import FACTS, GB, count, generic, number, recompute, tuned, zero
+from benchmarks.validation_cells import count, number
+from benchmarks.validation_facts import FACTS, GB, generic, recompute, tuned, zero
 from diagnose.errors import DiagnoseError
 from diagnose.planner import Job
 

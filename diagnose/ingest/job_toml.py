@@ -26,7 +26,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "train": (
         "micro_batch", "global_batch", "precision", "grad_dtype", "optimizer", "zero", "shard_group", "recompute",
         "offload_ratio", "trainable_ratio", "dispatch_dtype", "combine_dtype", "routing", "attention_kernel", "fusion",
-        "loss", "cuda_graphs", "dropout",
+        "loss", "dispatcher", "gather_dtype", "cuda_graphs", "graph_scope", "dropout",
     ),
     "layout": (
         "dp", "tp", "pp", "ep", "cp", "etp", "vpp", "sp", "stage_layers", "schedule", "rank_order",

@@ -20,7 +20,8 @@ from diagnose.planner.job import Job
 from diagnose.planner.measured import measured_of
 from diagnose.planner.memory import peak_memory
 from diagnose.planner.prediction import Calibration, model_flop, peak_flop_per_s
-from diagnose.planner.step_time import Factors, step_time
+from diagnose.planner.step_time import Factors, step_time, wire_kind
+from diagnose.planner.traffic import groups_of
 
 SPREAD = {
     "matmul": 0.15,
@@ -31,6 +32,10 @@ SPREAD = {
     "ep": 0.40,
     "pp": 0.40,
     "dp": 0.40,
+    "tp_far": 0.25,
+    "cp_far": 0.40,
+    "ep_far": 0.40,
+    "dp_far": 0.40,
     "host": 0.50,
     "optimizer": 0.40,
 }
@@ -41,6 +46,9 @@ BOUND = 2.0
 ROW_SPREAD = 0.07
 """How far any one layout is from a model of its machine: the accuracy peers publish (Calculon 4 to 9 %, Primus under
 10 %, vTrain 8 to 15 %). A run is believed to prior^2 / (prior^2 + ROW_SPREAD^2)."""
+FAULT_SHARE, FAULT_SPREAD = 0.425 * 0.017, math.log(3.04)
+"""Share of jobs that single faulty workers explain, and how much slower those are: of 3,079 jobs 42.5 % straggle, of
+these 1.7 % for that reason, by a factor of 3.04 (what-if analysis of stragglers, OSDI 2025)."""
 MEASURES = ("step_ns", "tokens_per_s_per_gpu", "mfu_ratio", "memory_bytes")
 
 
@@ -68,8 +76,9 @@ def calibrate(job: Job, measured: Any) -> Calibration:
     if seconds:
         outside = outside if outside < seconds else 0.0
         plain = step_time(job).total
-        target = plain * ((seconds - outside) / plain) ** trust(job)
-        factors = _factors(job, target, _from_kinds(kinds) | _from_parts(job, parts, set(kinds)))
+        residual = math.log((seconds - outside) / plain)
+        target = plain * math.exp(residual * trust(job, residual))
+        factors = _factors(job, target, _from_kinds(job, kinds) | _from_parts(job, parts, set(kinds)))
         modelled = step_time(job, factors).total
         calibration = dataclasses.replace(
             calibration,
@@ -84,11 +93,19 @@ def calibrate(job: Job, measured: Any) -> Calibration:
     return calibration
 
 
-def trust(job: Job) -> float:
-    """Share of a run's residual that is put down to its machine and software, and carried to other layouts."""
+def trust(job: Job, residual: float = 0.0) -> float:
+    """Share of a run's residual (a logarithm) that is put down to its machine and software, and carried to other
+    layouts.
+
+    A run is a usual one, ROW_SPREAD from a perfect model of its machine, or with FAULT_SHARE a faulty one; the farther
+    it is from the model, the likelier is a fault, which no other layout has.
+    """
     here = step_time(job).total
     prior = sum((SPREAD[kind] * _slope(job, Factors(), kind, here) / here) ** 2 for kind in SPREAD)
-    return prior / (prior + ROW_SPREAD**2)
+    usual, faulty = prior + ROW_SPREAD**2, prior + ROW_SPREAD**2 + FAULT_SPREAD**2
+    odds = FAULT_SHARE / (1 - FAULT_SHARE) * math.sqrt(usual / faulty)
+    odds *= math.exp(min(700.0, residual**2 / 2 * (1 / usual - 1 / faulty)))
+    return prior / usual / (1 + odds) + prior / faulty * odds / (1 + odds)
 
 
 def _measured_step_s(job: Job, given: Mapping[str, float]) -> float | None:
@@ -113,9 +130,23 @@ def _as_measures(measured: Any) -> dict[str, Any]:
     return dict(measured)
 
 
-def _from_kinds(ratios: Mapping[str, float]) -> dict[str, float]:
+def _from_kinds(job: Job, ratios: Mapping[str, float]) -> dict[str, float]:
     """Logarithms of factors that kinds of work imply, measured on their own (products by shape, links by size)."""
-    return {kind: _believed(kind, ratio) for kind, ratio in ratios.items() if kind in SPREAD and ratio > 0}
+    logs = {}
+    for name, ratio in ratios.items():
+        kind = _kind(job, name)
+        if kind in SPREAD and ratio > 0:
+            logs[kind] = _believed(kind, ratio)
+    return logs
+
+
+def _kind(job: Job, name: str) -> str:
+    """The factor that a measurement of this run speaks about: that of the links its groups use."""
+    return wire_kind(name, getattr(groups_of(job), name)) if name in WIRES else name
+
+
+WIRES = ("tp", "cp", "ep", "dp")
+"""Dimensions whose links inside and across a fast domain have factors of their own."""
 
 
 def _believed(kind: str, ratio: float) -> float:
@@ -132,7 +163,7 @@ def _from_parts(job: Job, parts: Mapping[str, float], known: Container[str] = ()
     for part, kinds in KINDS.items():
         modelled, measured = getattr(plain, part) * 1e9, parts.get(part)
         if measured and modelled > 0:
-            logs |= {kind: _believed(kind, measured / modelled) for kind in kinds if kind not in known}
+            logs |= {_kind(job, kind): _believed(kind, measured / modelled) for kind in kinds if kind not in known}
     return logs
 
 
@@ -150,7 +181,8 @@ KINDS = {
 def _factors(job: Job, seconds: float, known: Mapping[str, float], rounds: int = 4) -> Factors:
     """Maximum a posteriori factors for one measured step; factors in `known` (logarithms) stay as measured."""
     logs = dict.fromkeys(SPREAD, 0.0) | dict(known)
-    free = [kind for kind in SPREAD if kind not in known]
+    used = {_kind(job, name) for name in WIRES}
+    free = [kind for kind in SPREAD if kind not in known and (kind in used or kind.removesuffix("_far") not in WIRES)]
     for _ in range(rounds):
         at = Factors(**{kind: math.exp(value) for kind, value in logs.items()})
         here = step_time(job, at).total

@@ -40,6 +40,21 @@ def sharded_per_microbatch(job: Job) -> bool:
     )
 
 
+def gradient_bytes(job: Job) -> float:
+    """Device traffic per parameter and micro-batch of handling gradients (and gathered weights) around collectives.
+
+    Plain accumulation reads the new gradient, reads and writes the sum. Sharded weights: gradients are cast to the
+    reduced type and divided before they are scattered (torch/distributed/fsdp/_runtime_utils.py); FSDP2 casts while it
+    copies in, and copies gathered weights out, twice (fsdp/_fully_shard/_fsdp_collectives.py).
+    """
+    wide = 4 if job.train.grad_dtype == "fp32" else 2
+    if not sharded_per_microbatch(job):
+        return 0.0 if job.microbatches == 1 else 2.0 + 2 * wide
+    if job.search.framework == "torchtitan":
+        return 2.0 + wide + 2 * (2 + 2)
+    return (2.0 + wide if wide > 2 else 0.0) + 2 * wide
+
+
 def data_parallel_s(job: Job, passes: Passes, weights: StageParameters, fabric: Fabric, groups: Groups) -> float:
     """Exposed gradient and weight traffic of a step."""
     train, frozen = job.train, job.train.trainable_ratio

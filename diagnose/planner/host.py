@@ -5,6 +5,8 @@ A layer takes the longer of device and host time. It says nothing about data loa
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 LAUNCH_S = 10e-6
 """Host time of one eager operator with its share of autograd and Python."""
 GRAPH_SHARE = 0.15
@@ -17,9 +19,51 @@ def kernels_count(moe: bool, fixed_capacity: bool, full_recompute: bool) -> floa
     return count * (4 / 3 if full_recompute else 1)
 
 
+class HostTime(NamedTuple):
+    """Host seconds of one layer: before and after the experts' counts are known, and backward."""
+
+    before_s: float
+    after_s: float
+    backward_s: float
+
+
+def host_time(launches_s: float, graphs: bool, scope: str) -> HostTime:
+    """`launches_s`: everything launched one by one. CUDA graphs replay it, or only what is before the counts.
+
+    Sizes that depend on the counts cannot be captured (Megatron-Bridge perf-cuda-graphs: dropless mixtures capture
+    attention, router and preprocessing).
+    """
+    replayed = GRAPH_SHARE if graphs else 1.0
+    ragged = 1.0 if scope == "dense" else replayed
+    forward, backward = launches_s * FORWARD_SHARE, launches_s * (1 - FORWARD_SHARE)
+    ends = BEFORE_SHARE * replayed + (1 - BEFORE_SHARE) * ragged
+    return HostTime(forward * BEFORE_SHARE * replayed, forward * (1 - BEFORE_SHARE) * ragged, backward * ends)
+
+
+def host_excess_s(host: HostTime, before_s: float, after_s: float, backward_s: float, *, blocks: bool) -> float:
+    """Time of a layer's host beyond its device, for the device's seconds of the same three parts.
+
+    Where the host launches ahead only the sums compare. Where it `blocks` on the counts (Megatron Core
+    token_dispatcher.py, cuda_sync_point: sizes of the exchange must be known), it starts the second part of the forward
+    pass with an empty queue: each part takes the longer of its own two, and the other waits.
+    """
+    device = (before_s, after_s, backward_s)
+    if not blocks:
+        return max(0.0, sum(host) - sum(device))
+    return sum(max(pair) for pair in zip(host, device, strict=True)) - sum(device)
+
+
+FORWARD_SHARE = 1 / 3
+"""Of a layer's launches: backward takes two for one."""
+BEFORE_SHARE = 1 / 3
+"""Of a mixture's forward launches, those before the counts are known. Counted in Megatron Core (transformer_layer.py,
+router.py, token_dispatcher.py, experts.py): attention and norms 14, router 10, counts 20; permutation and exchange
+18, a product and its casts for each of the local experts and both matrices about 60, and back 10."""
+
+
 def forward_kernels_count(moe: bool) -> float:
     """Kernels of one layer's forward pass: a third of all."""
-    return (MOE_KERNELS if moe else DENSE_KERNELS) / 3
+    return (MOE_KERNELS if moe else DENSE_KERNELS) * FORWARD_SHARE
 
 
 DENSE_KERNELS = 60

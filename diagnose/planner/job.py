@@ -51,7 +51,10 @@ class Model:
 class Train:
     """How one step is computed. `attention_kernel` and `fusion` say which kernels the software
     has: `none` is eager PyTorch, `norms` has fused norms and rotary embedding only, `all` is compiled or hand-fused.
-    `loss`: `fused`, `torch` or `parallel` (planner.head); empty means the framework's own."""
+    `loss`: `fused`, `torch` or `parallel` (planner.head); empty means the framework's own. `dispatcher` = `alltoall`
+    sends a token once for each of its experts; empty means once to each node (DeepEP, HybridEP). `graph_scope` =
+    `dense`: CUDA graphs end where an expert's tokens must be counted. `gather_dtype`: what sequence parallel ranks
+    gather."""
 
     micro_batch: int
     global_batch: int
@@ -65,11 +68,14 @@ class Train:
     trainable_ratio: float = 1.0
     dispatch_dtype: str = "bf16"
     combine_dtype: str = "bf16"
+    dispatcher: str = ""
+    gather_dtype: str = "bf16"
     routing: str = "dropless"
     attention_kernel: str = ""
     fusion: str = "all"
     loss: str = ""
     cuda_graphs: bool = False
+    graph_scope: str = "all"
     dropout: bool = False
 
 

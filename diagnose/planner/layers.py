@@ -14,10 +14,12 @@ from typing import NamedTuple
 from diagnose.formulas.matmul import GAP_S, matmul_s, stream_s
 from diagnose.formulas.transformer import attention_flop_per_token
 from diagnose.planner.devices import Device, find_device
+from diagnose.planner.gradients import gradient_bytes
 from diagnose.planner.host import kernels_count
 from diagnose.planner.job import Job, Model
 from diagnose.planner.products import attention_products, dense_mlp, expert_products, mlp_shapes
 from diagnose.planner.reading import PRECISIONS
+from diagnose.planner.traffic import REPEATED_KEYS
 
 ATTENTION_SHARE = {
     "flash1": {80: 0.33, 90: 0.19, 100: 0.15},
@@ -54,12 +56,14 @@ class LayerTime(NamedTuple):
     backward: Phase
     again: Phase
     kernels_count: float
+    mlp_forward_s: float
+    """Products of the MLP or the experts, a part of `forward`."""
 
 
 def layer_time(job: Job, moe: bool) -> LayerTime:
     """One layer of this job; a mixture-of-experts layer where `moe`."""
     train, layout = job.train, job.layout
-    accumulate = 0.0 if job.microbatches == 1 else 2.0 + 2 * (4 if train.grad_dtype == "fp32" else 2)
+    accumulate = gradient_bytes(job)
     recipe = Recipe(
         train.micro_batch,
         train.precision,
@@ -70,6 +74,8 @@ def layer_time(job: Job, moe: bool) -> LayerTime:
         job.search.framework in EARLY_STOP,
         accumulate * train.trainable_ratio,
         train.routing == "capacity",
+        train.dispatcher == "alltoall",
+        job.search.framework in REPEATED_KEYS and job.model.kv_heads < job.model.heads,
     )
     return _layer_time(
         job.model, recipe, job.cluster.gpu, (layout.tp, layout.cp, layout.ep, layout.etp), layout.sp, moe
@@ -89,6 +95,11 @@ class Recipe(NamedTuple):
     accumulate_bytes: float
     """Traffic per parameter and micro-batch of adding a gradient to the sum of the step."""
     fixed_capacity: bool
+    sorts_twice: bool
+    """Plain all-to-all permutes before and sorts by local expert after the exchange, and back (Megatron Core
+    token_dispatcher.py, sort_chunks_by_idxs); dispatchers that know experts write rows where they belong."""
+    repeats_keys: bool
+    """Keys and values are copied to every query head before attention."""
 
 
 @lru_cache(maxsize=65536)
@@ -125,6 +136,7 @@ def _layer_time(
         Phase(backward, attend_back, 2 * stream + adding),
         again,
         kernels_count(moe, recipe.fixed_capacity, "full" in recipe.recompute),
+        mlp_forward,
     )
 
 
@@ -199,11 +211,12 @@ def _forward_bytes(
     activation = (6 if model.gated else 4) * ffn / tp
     rotary = 4 * (width + model.kv_heads * model.head_dim) / tp if model.gated else 0.0
     casts = 4 * (2 * hidden + width / tp + ffn / tp) if bits <= 8 else 0.0
-    permute = 8 * model.topk * hidden if moe else 0.0
-    eager = 0.0 if recipe.fusion == "all" else 4 * ffn / tp  # activation, bias and product apart
+    repeat = 4 * (width + model.kv_heads * model.head_dim) / tp if recipe.repeats_keys else 0.0
+    permute = (16 if recipe.sorts_twice else 8) * model.topk * hidden if moe else 0.0
+    eager = 4 * ffn / tp if model.gated and recipe.fusion != "all" else 0.0  # activation and product apart
     if recipe.fusion == "none" and model.gated:  # RMSNorm and rotary in fp32, operator by operator
         eager += 64 * hidden / (tp if sp else 1) + 4 * rotary
-    return tokens * (replicated + activation + eager + rotary + casts + permute)
+    return tokens * (replicated + activation + eager + rotary + repeat + casts + permute)
 
 
 def _again(recipe: Recipe, forward: Phase, mlp_forward: float, last: float) -> Phase:

@@ -25,6 +25,9 @@ CHOICES = {
     "train.attention_kernel": ("", "unfused", "flash1", "flash2", "flash3", "cudnn"),
     "train.fusion": ("none", "norms", "all"),
     "train.loss": ("", "fused", "torch", "parallel"),
+    "train.dispatcher": ("", "alltoall"),
+    "train.gather_dtype": ("bf16", "fp16", "fp8"),
+    "train.graph_scope": ("all", "dense"),
     "layout.schedule": SCHEDULES,
     "search.framework": FRAMEWORKS,
 }

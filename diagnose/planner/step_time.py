@@ -11,19 +11,18 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from diagnose.formulas.links import Fabric
-from diagnose.formulas.matmul import stream_s
+from diagnose.formulas.links import Fabric, Placement
 from diagnose.formulas.schedules import ZERO_BUBBLE_SHARE
 from diagnose.planner.devices import find_device
+from diagnose.planner.exposed import exposed_ring_s, exposed_tensor_s
 from diagnose.planner.gradients import Passes, data_parallel_s
 from diagnose.planner.head import head_time
-from diagnose.planner.host import GRAPH_SHARE, LAUNCH_S
+from diagnose.planner.host import LAUNCH_S, host_excess_s, host_time
 from diagnose.planner.job import Job
-from diagnose.planner.layers import EARLY_STOP, LayerTime, Phase, layer_time
+from diagnose.planner.layers import Phase, layer_time
 from diagnose.planner.stages import StageParameters, layers_per_stage, stage_parameters
 from diagnose.planner.traffic import (
     Groups,
-    context_parallel_s,
     expert_parallel_s,
     fabric_of,
     groups_of,
@@ -34,11 +33,11 @@ from diagnose.planner.traffic import (
 SKEW_SPREAD = 0.01
 """Spread of one rank's step time; the slowest of n ranks is sqrt(2 ln n) spreads late (extreme value of a normal
 law)."""
-FORWARD_OVERLAP = ("torchtitan",)
-"""Frameworks whose chunked tensor parallelism pays off in passes that run forward only: PyTorch's announcement of
-asynchronous TP (2024) measured 20 to 29 % in the forward pass and 8 % of the step, which is the forward pass alone."""
 EXPERT_OVERLAP_RATIO = 0.366
 """Share of expert traffic that batch-level overlap hides (Megatron-Bridge moe-comm-overlap, Qwen3-30B on 16 H100)."""
+WAITING = ("torchtitan",)
+"""Frameworks whose interleaved schedule waits for every exchange (PyTorch distributed/pipelining/schedules.py,
+PipelineScheduleMulti: `_batch_p2p(ops).wait()` after each action); Megatron's runs under the next chunk."""
 OFFLOAD_BYTES = 6
 """Per offloaded parameter: an fp32 gradient to the host and a 16-bit weight back."""
 HOST_LINK_BYTES_PER_S, HOST_MEMORY_BYTES_PER_S = 55e9, 40e9
@@ -49,7 +48,8 @@ OPTIMIZER_PASS_BYTES = 30
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """Multipliers that a measured run gives each kind of time; 1 means as the formulas say."""
+    """Multipliers that a measured run gives each kind of time; 1 means as the formulas say. Links inside a fast domain
+    and across it (`_far`) are apart: a run on one says nothing of the other."""
 
     matmul: float = 1.0
     attention: float = 1.0
@@ -59,12 +59,26 @@ class Factors:
     ep: float = 1.0
     pp: float = 1.0
     dp: float = 1.0
+    tp_far: float = 1.0
+    cp_far: float = 1.0
+    ep_far: float = 1.0
+    dp_far: float = 1.0
     host: float = 1.0
     optimizer: float = 1.0
+
+    def wire(self, dimension: str, place: Placement) -> float:
+        """The factor of the links that a group of this dimension uses."""
+        factor: float = getattr(self, wire_kind(dimension, place))
+        return factor
 
     @property
     def phase(self) -> Phase:
         return Phase(self.matmul, self.attention, self.elementwise)
+
+
+def wire_kind(dimension: str, place: Placement) -> str:
+    """Name of the factor for a group placed so."""
+    return f"{dimension}_far" if place.domains > 1 else dimension
 
 
 class StepTime(NamedTuple):
@@ -110,8 +124,11 @@ def step_time(job: Job, factors: Factors = Factors()) -> StepTime:
     bubble = share * (sum(stage.total for stage in stages) - slowest.total)
     weights = max((stage_parameters(job, index) for index in {0, layout.pp - 1}), key=sum)
     send = pipeline_s(job, fabric, groups) * factors.pp
-    crossings = 2 * (layout.pp - 1) if layout.vpp > 1 else 2 * m + 2 * (layout.pp - 1)
-    dp = factors.dp * data_parallel_s(job, Passes(slowest.forward, slowest.backward), weights, fabric, groups)
+    exposed = m * layout.vpp if layout.vpp == 1 or job.search.framework in WAITING else 0
+    crossings = 2 * exposed + 2 * (layout.pp - 1)
+    dp = factors.wire("dp", groups.dp) * data_parallel_s(
+        job, Passes(slowest.forward, slowest.backward), weights, fabric, groups
+    )
     optimizer = factors.optimizer * _optimizer_s(job, weights)
     busy = m * slowest.total + bubble
     return StepTime(
@@ -159,66 +176,26 @@ def _layer(job: Job, moe: bool, factors: Factors, fabric: Fabric, groups: Groups
     phase = factors.phase
     forward, again = time.forward.scaled(phase), time.again.scaled(phase)
     backward = time.backward._replace(matmul_s=time.backward.matmul_s * trainable).scaled(phase)
-    tp = factors.tp * _tensor_s(
+    tp = factors.wire("tp", groups.tp) * exposed_tensor_s(
         job, tensor_parallel_s(job, fabric, groups, moe), time.forward.matmul_s * phase.matmul_s
     )
-    ep = factors.ep * expert_parallel_s(job, fabric, groups) if moe else 0.0
+    ep = factors.wire("ep", groups.ep) * expert_parallel_s(job, fabric, groups) if moe else 0.0
     if job.layout.overlap_ep:
         ep *= 1 - EXPERT_OVERLAP_RATIO
-    device = forward + again + backward + tp + ep
-    host = time.kernels_count * LAUNCH_S * (GRAPH_SHARE if job.train.cuda_graphs else 1.0) * factors.host
-    cp = factors.cp * _exposed_ring_s(job, time, fabric, groups)
-    return _Stage(forward, again + backward, tp, cp, ep, max(0.0, host - device))
-
-
-def _tensor_s(job: Job, once: float, behind: float) -> float:
-    """Exposed tensor parallel traffic of a layer, `once` a pass; `behind`: products of a pass that can cover it."""
-    framework, degree = job.search.framework, job.layout.tp
-    again = 0.0  # recomputed products gather their input again
-    if "full" in job.train.recompute:
-        again = 0.75 if framework in EARLY_STOP else 1.0  # of two gathers and two reductions the last one is left out
-    elif "every_other_product" in job.train.recompute:  # the results of reductions are kept
-        again = 0.5
-    if not job.layout.overlap_tp:
-        return (2 + again) * once
-    passes = 1 + again if framework in FORWARD_OVERLAP else 2 + again
-    hidden = passes * once
-    exposed = hidden / degree + max(0.0, hidden * (1 - 1 / degree) - passes * behind)
-    return exposed + (2 + again - passes) * once
-
-
-def _exposed_ring_s(job: Job, time: LayerTime, fabric: Fabric, groups: Groups) -> float:
-    """Ring attention: blocks travel while the previous block is attended to; what attention cannot cover is exposed.
-
-    Once forward, and again where attention is recomputed. Backward keys and values come again and their gradients
-    leave: two rings.
-    """
-    ring, cp = context_parallel_s(job, fabric, groups), job.layout.cp
-    if not ring:
-        return 0.0
-    forward = 2 if "full" in job.train.recompute else 1
-    if job.search.framework in GATHERED_KEYS:
-        return _gathered_ring_s(job, time, ring, forward)
-    ahead = max(ring / cp, ring - time.forward.attention_s)
-    return forward * ahead + max(2 * ring / cp, 2 * ring - time.backward.attention_s)
-
-
-GATHERED_KEYS = ("torchtitan",)
-"""Frameworks whose context parallelism is PyTorch's: one all-gather that only the own block covers, fp32 results."""
-MERGE_BYTES, MERGE_BACK_BYTES = 32, 50
-"""Element-wise traffic per element, round and pass of PyTorch's ring (`_SDPAMerger`, fp32): cast, difference, product,
-difference forward; casts, sums and concatenations of three gradients backward (distributed/tensor/experimental)."""
-
-
-def _gathered_ring_s(job: Job, time: LayerTime, ring: float, forward: int) -> float:
-    """PyTorch's context parallelism: blocks are gathered at once, gradients travel in fp32, rounds are merged."""
-    device, cp, model = find_device(job.cluster.gpu), job.layout.cp, job.model
-    assert device is not None
-    ahead = max(0.0, ring - time.forward.attention_s / cp)
-    back = max(0.0, ring - time.backward.attention_s / cp) + max(2 * ring / cp, 2 * ring - time.backward.attention_s)
-    elements = job.train.micro_batch * model.seq_len / cp * (cp - 1) * model.heads / job.layout.tp * model.head_dim
-    merge = stream_s((forward * MERGE_BYTES + MERGE_BACK_BYTES) * elements, device.hbm_bytes_per_s)
-    return forward * ahead + back + merge
+    train = job.train
+    host = host_time(
+        time.kernels_count * LAUNCH_S * factors.host, train.cuda_graphs, train.graph_scope if moe else "all"
+    )
+    after = time.mlp_forward_s * phase.matmul_s + time.forward.elementwise_s * phase.elementwise_s / 2 + ep / 2
+    waits = host_excess_s(
+        host,
+        forward + ep / 2 + tp / 2 - after,
+        after,
+        again + backward + (tp + ep) / 2,
+        blocks=moe and train.routing != "capacity",
+    )
+    cp = factors.wire("cp", groups.cp) * exposed_ring_s(job, time, fabric, groups)
+    return _Stage(forward, again + backward, tp, cp, ep, waits)
 
 
 def _optimizer_s(job: Job, weights: StageParameters) -> float:

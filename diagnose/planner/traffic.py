@@ -57,16 +57,19 @@ def groups_of(job: Job) -> Groups:
 
 
 def tensor_parallel_s(job: Job, fabric: Fabric, groups: Groups, moe: bool) -> float:
-    """One direction of one layer: an all-reduce per block, or reduce-scatter + all-gather (the same bytes) with SP."""
+    """One direction of one layer: an all-reduce per block, or reduce-scatter + all-gather (the same bytes) with SP.
+
+    Where activations are cast before they are gathered (`gather_dtype` = fp8: torchtitan with tensor-wise scales,
+    PrepareFloat8ModuleInput), a gather carries half; what is reduced stays 16-bit.
+    """
     tokens = job.train.micro_batch * job.model.seq_len / job.layout.cp
     size = 2.0 * tokens * job.model.hidden
     blocks = 1 if moe and job.layout.etp == 1 else 2
-    if job.layout.sp:
-        pair = collective_s("reduce_scatter", size, groups.tp, fabric) + collective_s(
-            "all_gather", size, groups.tp, fabric
-        )
-        return blocks * pair
-    return blocks * collective_s("all_reduce", size, groups.tp, fabric)
+    if not job.layout.sp:
+        return blocks * collective_s("all_reduce", size, groups.tp, fabric)
+    gathered = tokens * job.model.hidden * WIDTH_BYTES[job.train.gather_dtype]
+    scatter = collective_s("reduce_scatter", size, groups.tp, fabric)
+    return blocks * (scatter + collective_s("all_gather", gathered, groups.tp, fabric))
 
 
 def context_parallel_s(job: Job, fabric: Fabric, groups: Groups) -> float:
@@ -90,7 +93,8 @@ def expert_parallel_s(job: Job, fabric: Fabric, groups: Groups) -> float:
     model, layout, train = job.model, job.layout, job.train
     tokens = train.micro_batch * model.seq_len / layout.cp / (layout.tp if layout.tp > layout.etp else 1)
     factor = model.capacity_factor if train.routing == "capacity" and model.capacity_factor else 1.0
-    size = tokens * _copies(model.topk, groups.ep) * model.hidden * factor
+    copies = model.topk if train.dispatcher == "alltoall" else _copies(model.topk, groups.ep)
+    size = tokens * copies * model.hidden * factor
     there = collective_s("all_to_all", size * WIDTH_BYTES[train.dispatch_dtype], groups.ep, fabric)
     back = collective_s("all_to_all", size * WIDTH_BYTES[train.combine_dtype], groups.ep, fabric)
     return 2 * (there + back)

@@ -8,7 +8,8 @@ import pytest
 
 from diagnose.formulas.links import collective_s
 from diagnose.planner import Job
-from diagnose.planner.step_time import _tensor_s, step_time
+from diagnose.planner.exposed import exposed_tensor_s
+from diagnose.planner.step_time import step_time
 from diagnose.planner.traffic import context_parallel_s, fabric_of, groups_of
 
 GPT = {"layers": 8, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 16384, "vocab": 51200, "seq_len": 32768}
@@ -38,19 +39,19 @@ def job(framework: str = "megatron", recompute: str | list[str] = "none", **layo
     ],
 )
 def test_tensor_traffic_that_nothing_hides(framework: str, recompute: str | list[str], passes: float) -> None:
-    assert _tensor_s(job(framework, recompute), 1.0, 99.0) == passes
+    assert exposed_tensor_s(job(framework, recompute), 1.0, 99.0) == passes
 
 
 def test_chunked_tensor_traffic_exposes_its_first_chunk_where_products_cover_it() -> None:
     overlapped = job("megatron", overlap_tp=True)
-    assert _tensor_s(overlapped, 1.0, 99.0) == 2 / 8
-    assert _tensor_s(overlapped, 1.0, 0.5) == pytest.approx(2 / 8 + (2 * 7 / 8 - 2 * 0.5))
+    assert exposed_tensor_s(overlapped, 1.0, 99.0) == 2 / 8
+    assert exposed_tensor_s(overlapped, 1.0, 0.5) == pytest.approx(2 / 8 + (2 * 7 / 8 - 2 * 0.5))
 
 
 def test_pytorch_hides_the_forward_pass_only() -> None:
     """One of two passes in eight chunks: 1/8 of the first and all of the second."""
-    assert _tensor_s(job("torchtitan", overlap_tp=True), 1.0, 99.0) == 1 / 8 + 1
-    assert _tensor_s(job("torchtitan", "full", overlap_tp=True), 1.0, 99.0) == pytest.approx(1.75 / 8 + 1)
+    assert exposed_tensor_s(job("torchtitan", overlap_tp=True), 1.0, 99.0) == 1 / 8 + 1
+    assert exposed_tensor_s(job("torchtitan", "full", overlap_tp=True), 1.0, 99.0) == pytest.approx(1.75 / 8 + 1)
 
 
 def test_context_parallel_of_torchtitan_carries_a_key_for_every_head() -> None:

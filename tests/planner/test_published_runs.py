@@ -17,10 +17,7 @@ pytestmark = [
     pytest.mark.skipif(not ROOT.is_dir(), reason=f"no validation tables in {ROOT} (set DIAGNOSE_VALIDATION)"),
     pytest.mark.slow,
 ]
-HELD = (
-    *("BLOOM", "Narayanan T1", "Narayanan T2", "Korthikanti T5", "torchtitan", "Bridge dense", "Megatron README"),
-    "nanotron",
-)
+HELD = tuple(label for label, table in bench.STEP_TABLES.items() if table.bars)
 
 
 @pytest.mark.parametrize("label", HELD)
@@ -66,6 +63,6 @@ def test_bandwidth_model_median_error() -> None:
 
 
 def test_clean_pairs_have_the_right_sign() -> None:
-    """Three pairs are lost and stay so: VPP 5 to 10 in memory, and expert overlap where the model is host-bound."""
+    """One pair is lost and stays so: VPP 5 to 10, which the schedule's formula says lowers memory."""
     verdicts = [verdict for _, verdict in pairs()]
-    assert sum(verdicts) >= len(verdicts) - 3
+    assert sum(verdicts) >= len(verdicts) - 1
