@@ -1,9 +1,10 @@
 """JSON files that describe a job (its layout, batches, recomputation) as `settings` under the keys of job.toml.
 
-Launchers, experiment trackers and people write the same facts under different names; only names that mean one thing are
-known here, wherever they stand in the object. What stands under a key such as `reference` or `baseline` is about
-another job and keeps that name in front (`reference.layout.pp`). Keys of no known meaning are kept as they are. A
-model's own config.json has no layout and is not taken.
+Launchers, experiment trackers and people write the same facts under different names; only names that mean one thing
+are known here, wherever they stand in the object, and only with values of their kind (`"auto"` says nothing). What
+stands under a key such as `reference` or `baseline` is about another job and keeps that name in front
+(`reference.layout.pp`). Keys of no known meaning are kept as they are. A model's own config.json has no layout and is
+not taken.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _NAMES = {
     "train.global_batch": ("global_batch", "global_batch_size", "train_batch_size"),
     "train.recompute": ("recompute", "recompute_granularity", "activation_recompute"),
 }  # fmt: skip
+_RECOMPUTE = ("full", "selective", "none", None)
 _KEYS = {name: key for key, names in _NAMES.items() for name in names}
 _OTHER_JOB = re.compile(r"reference|baseline|published|expected|other|before", re.IGNORECASE)
 _MAX_BYTES = 1 << 20
@@ -46,22 +48,21 @@ def sniff(head: bytes, name: str) -> bool:
         return False
     try:
         given = json.loads(head)
-    except ValueError:
+        return isinstance(given, dict) and len({key for p, v in _leaves(given) if (key := _known(p[-1], v))}) >= 2
+    except (ValueError, RecursionError):
         return False
-    known = {key for path, _ in _leaves(given) if (key := _KEYS.get(_plain(path[-1]))) and len(path) == 1}
-    nested = {key for path, _ in _leaves(given) if (key := _KEYS.get(_plain(path[-1])))}
-    return isinstance(given, dict) and len(known or nested) >= 2
 
 
 def read(source: Source, options: Options) -> Tables:
     """files, settings. InputError where the file does not parse."""
     try:
         given = json.loads(b"".join(source.chunks()))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(source.label, "a job description that does not parse", "JSON", "write it again") from error
     found: dict[str, str] = {}
     for path, value in _leaves(given):
-        found.setdefault(_key(path), _text(path[-1], value))
+        key = _key(path, value)
+        found.setdefault(key, _text(key, value))
     columns = {"key": list(found), "value": list(found.values()), "source": [source.label] * len(found)}
     files = {"file": [0], "path": [source.label], "kind": ["job_config"], "events_count": [0]}
     return {
@@ -79,18 +80,26 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
         yield path, value
 
 
-def _key(path: tuple[str, ...]) -> str:
-    known = _KEYS.get(_plain(path[-1]))
+def _key(path: tuple[str, ...], value: Any) -> str:
+    known = _known(path[-1], value)
     if known is None:
         return ".".join(path)
     return f"reference.{known}" if any(_OTHER_JOB.search(part) for part in path[:-1]) else known
 
 
-def _plain(name: str) -> str:
-    return name.lower().replace("-", "_").lstrip("_")
+def _known(name: str, value: Any) -> str | None:
+    """The key of job.toml that a name means; None where its value is not of that key's kind ("auto")."""
+    key = _KEYS.get(name.lower().replace("-", "_").lstrip("_"))
+    if key == "layout.schedule":
+        return key if isinstance(value, str) and value.lower() in SCHEDULES else None
+    if key == "train.recompute":
+        return key if value in _RECOMPUTE else None
+    return key if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _text(name: str, value: Any) -> str:
+def _text(key: str, value: Any) -> str:
+    if value is None and key.endswith("train.recompute"):
+        return "none"
     if not isinstance(value, str):
         return json.dumps(value)
-    return SCHEDULES.get(value.lower(), value) if "schedule" in name.lower() else value
+    return SCHEDULES.get(value.lower(), value) if key.endswith("layout.schedule") else value

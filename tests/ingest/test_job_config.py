@@ -30,6 +30,22 @@ def test_names_of_several_frameworks_mean_one_thing(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_value_of_another_kind_says_nothing(tmp_path: Path) -> None:
+    given = {
+        "pp": 8,
+        "tp": 2,
+        "train_batch_size": "auto",
+        "recompute": "block",
+        "dp": True,
+        "pipeline_schedule": "mine",
+    }
+    assert settings(given, tmp_path) == {
+        "layout.pp": "8", "layout.tp": "2", "train_batch_size": "auto", "recompute": "block", "dp": "true",
+        "pipeline_schedule": "mine",
+    }  # fmt: skip
+    assert settings({"pp": 8, "tp": 2, "recompute": None}, tmp_path)["train.recompute"] == "none"
+
+
 @pytest.mark.parametrize("other", ["reference", "baseline", "published_run"])
 def test_another_job_keeps_its_name(other: str, tmp_path: Path) -> None:
     found = settings({"tp": 8, "pp": 8, other: {"tp": 8, "pp": 2}}, tmp_path)
@@ -41,6 +57,7 @@ def test_another_job_keeps_its_name(other: str, tmp_path: Path) -> None:
     [
         {"hidden_size": 4096, "num_hidden_layers": 32, "architectures": ["Llama"]},
         {"tp": 8},
+        {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"},
         [{"tp": 8, "pp": 8}],
         {"step": 1, "loss": 3.2},
         {"traceEvents": [], "tp": 1, "pp": 2},
