@@ -27,6 +27,10 @@ from diagnose.schema import INGESTED, Tables
 _KEYS = re.compile(rb'"(?:fwd|bwd)_(?:start|end)"\s*:\s*\[')
 _STAGE = re.compile(r"(?:pp|pipeline|pipe|stage)[_\-.]?(?:rank|stage)?[_\-.]?(\d{1,4})(?!\d)", re.IGNORECASE)
 _MAX_BYTES = 512 << 20
+_MOST_MS = 1e11
+"""Three years; a step is no longer, and whole ns of more would not fit."""
+_MOST = 1 << 20
+"""Above any number of micro-batches or chunks."""
 _UNKNOWN = -1
 _MODES = ("fwd", "bwd", "wgrad")
 
@@ -54,7 +58,7 @@ def read(source: Source, options: Options) -> Tables:
         ) from error
     parts, bad = [], 0
     for step, lists in dump.items() if isinstance(dump, dict) else ():
-        rows = _of_step(lists) if step.isdecimal() and isinstance(lists, dict) else None
+        rows = _of_step(lists) if step.isdecimal() and len(step) < 16 and isinstance(lists, dict) else None
         if rows is None:
             bad += 1
         else:
@@ -103,7 +107,7 @@ def _mark_split(backward: dict[str, Any], weight: dict[str, Any]) -> None:
     """Backwards whose weight gradient is apart are input gradients; without numbers, all of them."""
     if not len(weight["ts_ns"]):
         return
-    one, other = (part["microbatch"] * (1 << 20) + part["chunk"] for part in (backward, weight))
+    one, other = (part["microbatch"] * _MOST + part["chunk"] for part in (backward, weight))
     backward["phase"][np.isin(one, other)] = "backward_input"
 
 
@@ -113,10 +117,11 @@ def _ns(values: Any) -> Ints | None:
         ms = np.array(values, np.float64)
     except (TypeError, ValueError):
         return None
-    return np.rint(ms * 1e6).astype(np.int64) if ms.ndim == 1 and np.isfinite(ms).all() else None
+    possible = ms.ndim == 1 and bool(np.isfinite(ms).all()) and bool((np.abs(ms) < _MOST_MS).all())
+    return np.rint(ms * 1e6).astype(np.int64) if possible else None
 
 
 def _numbers(values: Any, count: int) -> Ints:
-    if isinstance(values, list) and len(values) == count and all(isinstance(v, int) for v in values):
+    if isinstance(values, list) and len(values) == count and all(isinstance(v, int) and 0 <= v < _MOST for v in values):
         return np.array(values, np.int64)
     return np.full(count, _UNKNOWN)

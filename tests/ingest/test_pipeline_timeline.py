@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from diagnose import ingest
+from diagnose.analyses.bubbles import bubbles
+from diagnose.analyses.pipeline import pipeline
+from diagnose.analyses.schedule_work import schedule_work
+from diagnose.analyses.stage_work import stage_work
+from diagnose.analyses.stages import stages
 from diagnose.ingest import pipeline_timeline
 from fixtures.simulate import pipelines
 from fixtures.simulate.pipelines import Pipeline
 from tests import ask
 
+EDGES = ("start", "end")
 WHOLE: dict[str, Any] = {
     "total": 4.0, "memory": 1.0, "fwd_start": [0.0, 1.0], "fwd_end": [1.0, 2.0],
     "bwd_start": [2.0, 3.0], "bwd_end": [3.0, 4.0000001],
@@ -77,6 +86,40 @@ def test_an_iteration_that_does_not_fit_together_is_left_out_and_said(tmp_path: 
     assert set(tables["microbatches"]["step"].to_pylist()) == {2}
     assert tables["files"].to_pylist()[0]["status"] == "partial"
     assert ("unreadable_line", 2) in [(r["problem"], r["count"]) for r in tables["quality"].to_pylist()]
+
+
+def test_impossible_numbers_are_unknown(tmp_path: Path) -> None:
+    odd = {**WHOLE, "fwd_minibatch": [10**12, 1], "fwd_chunk": [-1, 0], "bwd_minibatch": ["a", None], "bwd_chunk": 3}
+    tables = read(tmp_path, "pp_rank_0.json", {"1": odd, "2": {**WHOLE, "fwd_end": [1e300, 2.0]}, "9" * 30: WHOLE})
+    rows = tables["microbatches"].to_pylist()
+    assert {r["step"] for r in rows} == {1}
+    assert {(r["phase"], r["chunk"]) for r in rows} == {("forward", None), ("backward", None)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_dump_is_read_and_analysed_without_breaking(data: Any) -> None:
+    """Random lists under the right names: whatever is told, nothing is raised and parts still sum."""
+    number = st.floats(0, 9, allow_nan=False).map(lambda v: round(v, 2))
+    lists = st.fixed_dictionaries(
+        {},
+        optional={f"{mode}_{edge}": st.lists(number, max_size=4) for mode in ("fwd", "bwd", "wgrad") for edge in EDGES}
+        | {f"{m}_{w}": st.lists(st.integers(0, 3), max_size=4) for m in ("fwd", "bwd") for w in ("minibatch", "chunk")},
+    )
+    parts = []
+    with TemporaryDirectory() as folder:
+        for stage in range(data.draw(st.integers(1, 3))):
+            path = Path(folder) / f"pp_rank_{stage}.json"
+            path.write_text(json.dumps({"0": {**WHOLE}, **data.draw(st.dictionaries(st.sampled_from("12"), lists))}))
+            parts.append(ingest.read(ingest.Source(str(path))))
+    work = stage_work(ingest.merge(parts)["microbatches"])
+    for row in bubbles(work).to_pylist():
+        if row["work_ns"] is not None:
+            names = ("work_ns", "schedule_ns", "imbalance_ns", "worker_ns", "variation_ns", "transfer_ns")
+            assert sum(row[name] or 0 for name in names) == row["dur_ns"]
+    for row in pipeline(work).to_pylist():
+        assert row["busy_ns"] + sum(row[f"{p}_idle_ns"] for p in ("warmup", "steady", "cooldown")) == row["dur_ns"]
+    stages(pipeline(work)), schedule_work(work)
 
 
 @pytest.mark.parametrize("text", ['{"1": {"fwd_start": [0.0', '{"1": {"fwd_start": ["a"], "fwd_end": [1]}}'])
