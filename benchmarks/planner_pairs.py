@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from benchmarks.validation_cells import count, number
+from benchmarks.validation_cells import count, number, overlaps
 from benchmarks.validation_rows import table
 from diagnose.planner import Job, predict, search
 
@@ -76,11 +76,6 @@ def job_of(row: dict[str, str]) -> Job:
             "cluster": {"gpus": count(row["gpus"]), "gpu": row["gpu"]},
         }
     )
-
-
-def overlaps(note: str) -> bool:
-    """Whether the note says that expert traffic was overlapped."""
-    return "EP overlap" in note and "no EP overlap" not in note and "overlap OFF" not in note
 
 
 def measured(row: dict[str, str], quantity: str) -> float:

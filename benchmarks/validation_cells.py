@@ -14,3 +14,8 @@ def number(text: str | None) -> float | None:
 def count(text: str | None, default: int = 1) -> int:
     found = number(text)
     return default if found is None else int(found)
+
+
+def overlaps(note: str) -> bool:
+    """Whether the note says that expert traffic was overlapped."""
+    return "EP overlap" in note and "no EP overlap" not in note and "overlap OFF" not in note

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from benchmarks.validation_bridge import bridge
-from benchmarks.validation_cells import count, number
+from benchmarks.validation_bridge import bridge, experts
+from benchmarks.validation_cells import count, number, overlaps
 from diagnose.planner import Job, predict
 
 GB = 1e9
@@ -194,9 +194,15 @@ def generic(raw: dict[str, str]) -> dict[str, Any]:
     bits = "nvfp4" if "fp4" in text else "fp8" if "fp8" in raw["precision"].lower() else "fp16" if old else "bf16"
     framework = "torchtitan" if "fsdp" in text else "deepspeed" if "deepspeed" in text else "megatron"
     return {
-        "model": {"gated": count(raw["ffn"], 0) != 4 * count(raw["hidden"]) and not old},
-        "train": {"precision": bits, "attention_kernel": "unfused" if old else "", "dropout": old},
-        "layout": {"overlap_grad_reduce": not old},
+        "model": {"gated": count(raw["ffn"], 0) != 4 * count(raw["hidden"]) and not old}
+        | (experts(raw) if raw["n_experts"] else {}),
+        "train": {
+            "precision": bits,
+            "attention_kernel": "unfused" if old else "",
+            "dropout": old,
+            "dispatcher": "alltoall" if "alltoall" in text else "",
+        },
+        "layout": {"overlap_grad_reduce": not old, "overlap_ep": overlaps(raw["note"])},
         "search": {"framework": framework},
     }
 
