@@ -46,7 +46,7 @@ def read(source: Source, options: Options) -> Tables:
         row = _row(line)
         if row is None:
             bad += bool(line.strip())
-        else:
+        elif row["kind"] != "started":
             found.setdefault(_PROBLEM.get(row["kind"], "hook_error"), []).append(f"step {row['step']}: {row['detail']}")
     notes: list[dict[str, Any]] = [
         {"problem": problem, "path": source.label, "count": len(said), "detail": _plain("; ".join(said[:3]))}

@@ -3,11 +3,13 @@
 One thread copies new slots from the ring once a second; nothing is formatted. A full disk, a folder that has gone or
 a file system that turned read-only stops nothing: the records that could not be kept are counted, the next try comes
 later, and the ring still has the last steps. What had to be noted (a clock that jumped, an error of the hook) goes to
-a small file of notes, one JSON object a line.
+a small file of notes, one JSON object a line, whose first part is written in advance: that a disk is full can then
+still be said on it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -17,6 +19,7 @@ from diagnose import hook_records as layout
 from diagnose.live._ring import Ring
 
 NOTES_BYTES = 1 << 20
+RESERVED_BYTES = 8 << 10
 RETRY_FLUSHES = 10
 """After a failure, flushes left out before the next try."""
 
@@ -28,7 +31,9 @@ class History:
         self.stem, self.writer, self.segment_bytes = stem, writer, segment_bytes
         self.kept_seq, self.lost_count, self.failed, self.problem = 0, 0, False, ""
         self._handle: int | None = None
-        self._number, self._size, self._wait, self._notes_size = 0, 0, 0, 0
+        self._number, self._size, self._wait = 0, 0, 0
+        self._notes: int | None = None
+        self._notes_size = 0
         self._pending: list[bytes] = []
 
     def flush(self, ring: Ring, last: bool = False) -> None:
@@ -41,7 +46,6 @@ class History:
         try:
             self._write(data)
             self.kept_seq, self.failed = newest, False
-            self._write_notes()
         except OSError as error:
             self.failed, self.problem, self._wait = True, error.strerror or str(error), RETRY_FLUSHES
             self._close()
@@ -51,6 +55,12 @@ class History:
         if len(self._pending) < 100:
             row = {"kind": kind, "step": step, "ts_ns": wall_ns, "detail": detail[:300]}
             self._pending.append(json.dumps(row).encode() + b"\n")
+
+    def close(self) -> None:
+        """Let go of the files."""
+        if self._handle is not None:
+            self._close()
+        self._close_notes()
 
     def segment(self, number: int) -> Path:
         """File of one segment."""
@@ -93,14 +103,30 @@ class History:
             os.close(self._handle)
         self._handle, self._number = None, self._number + 1
 
-    def _write_notes(self) -> None:
-        if not self._pending or self._notes_size > NOTES_BYTES:
+    def write_notes(self) -> None:
+        """Write what was noted. Never raises OSError: what cannot be written waits for the next time."""
+        if not self._pending and self._notes is not None:
             return
-        data = b"".join(self._pending)
         path = self.stem.with_name(f"{self.stem.name}.notes.jsonl")
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            self._notes_size += os.write(handle, data)
-        finally:
-            os.close(handle)
-        self._pending.clear()
+        with contextlib.suppress(OSError):
+            if self._notes is None or not path.exists():
+                self._reserve(path)
+            assert self._notes is not None
+            while self._pending and self._notes_size < NOTES_BYTES:
+                self._notes_size += os.pwrite(self._notes, self._pending[0], self._notes_size)
+                self._pending.pop(0)
+
+    def _reserve(self, path: Path) -> None:
+        """Begin the file with room for some notes: empty lines, which they take the place of."""
+        self._close_notes()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._notes = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._notes_size = 0
+        first = {"kind": "started", "step": 0, "ts_ns": self.writer.get("wall_ns", 0), "detail": ""}
+        self._notes_size = os.write(self._notes, json.dumps(first).encode() + b"\n")
+        os.pwrite(self._notes, b"\n" * (RESERVED_BYTES - self._notes_size), self._notes_size)
+
+    def _close_notes(self) -> None:
+        if self._notes is not None:
+            os.close(self._notes)
+        self._notes = None

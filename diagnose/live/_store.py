@@ -161,6 +161,7 @@ class Store:
             self.note("history_failed", self.hook.step, self.history.problem)
         elif failed and not self.history.failed:
             self.note("history_resumed", self.hook.step, f"{self.history.lost_count} records lost")
+        self.history.write_notes()
         self._write_routers()
 
     def _write_routers(self) -> None:
@@ -185,6 +186,8 @@ class Store:
         if self._server is not None:
             shielded(self._server.shutdown)()
         self._describe(ended_ns=time.time_ns(), errors=self.hook.status()["errors"])
+        if self.history is not None:
+            self.history.close()
         kept = self.history is not None and not self.history.failed and self.history.kept_seq == self.ring.seq
         if kept and self.ring.path is not None:  # the history has all of it
             self.ring.path.unlink(missing_ok=True)

@@ -47,6 +47,16 @@ def records(hook: Hook) -> dict[str, list[int | None]]:
     return {name: [None if v == UNKNOWN else int(v) for v in values] for name, values in found.items()}
 
 
+def problems(hook: Hook) -> dict[str, str]:
+    """What a diagnosis of the run folder says of its quality."""
+    from diagnose import pipeline
+
+    assert hook.store is not None
+    hook.store._flush(True)
+    rows = pipeline.read([str(hook.run)], workers=1)["quality"].to_pylist()
+    return {row["problem"]: row["detail"] for row in rows}
+
+
 def model() -> Any:
     return torch.nn.Linear(4, 4)
 
@@ -305,6 +315,8 @@ def test_a_clock_that_jumps_is_noted(hook: Hook, monkeypatch: pytest.MonkeyPatch
     found = records(hook)
     assert [bool((flags or 0) & layout.CLOCK_JUMP) for flags in found["flags"]] == [False] * 3 + [True] + [False] * 2
     assert all((v or 1) > 0 for v in found["step_time_ns"])
+    monkeypatch.undo()
+    assert "clock_jump" in problems(hook)
 
 
 def test_a_full_disk_is_survived_and_recorded(hook: Hook) -> None:
@@ -323,6 +335,7 @@ def test_a_full_disk_is_survived_and_recorded(hook: Hook) -> None:
         signal.signal(signal.SIGXFSZ, before)
 
     assert [bool((f or 0) & layout.HISTORY_FAILED) for f in records(hook)["flags"]] == [False] * 5 + [True] * 2
+    assert "hook_gap" in problems(hook)
 
 
 def test_without_any_place_for_files_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,6 +358,45 @@ def test_a_socket_that_cannot_be_bound_is_left_out(hook: Hook, monkeypatch: pyte
 
     assert hook.store is not None and hook.store.control is None
     assert records(hook)["step"] == [1, 2, 3]
+    assert "control socket" in problems(hook)["hook_gap"]
+
+
+def test_a_folder_that_is_removed_is_survived_and_told(hook: Hook) -> None:
+    import shutil
+
+    train(3)
+    assert hook.store is not None
+    hook.store._flush(True)
+    shutil.rmtree(hook.run)
+    train(3)
+
+    assert "records before step 4 are gone" in problems(hook)["hook_gap"]
+
+
+def test_a_small_disk_is_filled_and_survived(tmp_path: Path) -> None:
+    """A tmpfs that holds neither the ring nor all of the history."""
+    import subprocess
+
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "none", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a small disk needs rights that this user lacks")
+    made = Hook(disk / "run", budget_ratio=1.0)
+    try:
+        made.install()
+        train(1000)
+        assert made.store is not None and made.store.ring.path is not None
+        made.store._flush(True)
+        assert made.store.failed
+        assert not made.store.ring.path.is_relative_to(disk)
+        assert records(made)["step"] == list(range(1, 1001))
+        assert "No space left" in problems(made)["hook_gap"]
+    finally:
+        made.uninstall()
+        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_routers_are_read_before_the_script_resets_them(hook: Hook) -> None:
