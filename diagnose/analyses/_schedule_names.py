@@ -41,12 +41,14 @@ def shape_of(work: Compute, expected_stages: int = 0) -> Shape:
     """
     stages, chunks = len(np.unique(work.stage)), len(np.unique(work.chunk))
     forward = work.take(work.phase == FORWARD)
+    _, each = np.unique(np.column_stack([forward.stage, forward.chunk]), axis=0, return_counts=True)
+    if len(each) != stages * chunks or (each != each[0]).any():
+        return Shape(UNKNOWN, stages, len(forward.start) // (stages * chunks), chunks, both_ways=False, complete=False)
     directions = [_goes_down(forward.take(forward.chunk == chunk)) for chunk in np.unique(forward.chunk)]
     both_ways = directions == [True, False] and _meets(forward)
-    microbatches = len(forward.start) // max(1, stages * (1 if both_ways else chunks))
-    complete = len(forward.start) == stages * microbatches * (1 if both_ways else chunks)
-    complete &= 1 < stages >= expected_stages and bool((work.microbatch >= 0).all())
-    complete &= not all(directions) or _turns_around(work)
+    microbatches = len(forward.start) // (stages * (1 if both_ways else chunks))
+    complete = 1 < stages >= expected_stages and bool((work.microbatch >= 0).all())
+    complete = complete and (not all(directions) or _turns_around(work))
     schedule = _name(work, stages, microbatches, directions, both_ways) if complete else UNKNOWN
     return Shape(schedule, stages, microbatches, chunks, both_ways, complete)
 
@@ -55,8 +57,8 @@ def _turns_around(work: Compute) -> bool:
     """Whether the last stage begins its first backward when it is free; where a later stage is missing, it waits."""
     last = work.take(work.stage == work.stage.max())
     forward = last.phase == FORWARD
-    if forward.all():
-        return True
+    if forward.all() or not forward.any():
+        return bool(forward.any())
     first = int(np.argmax(~forward))
     typical = float(np.median((last.end - last.start)[forward]))
     return first > 0 and float(last.start[first] - last.end[:first].max()) <= typical

@@ -67,7 +67,7 @@ def stage_work(
     rows = rows.take(pa.array(order))
     chunk, microbatch = _unfolded(rows, np.column_stack([step, replica]), stage, _numbered(rows, rank))
     columns: dict[str, object] = {
-        "rank": rank, "step": step, "replica": replica, "stage": stage, "ts_ns": ts[order],
+        "rank": rank, "step": step, "replica": replica, "stage": _or_null(stage), "ts_ns": ts[order],
         "chunk": _or_null(chunk), "microbatch": _or_null(microbatch),
     }  # fmt: skip
     return SCHEMA.build(columns | {name: rows[name] for name in ("dur_ns", "seq", "phase", "source")})
@@ -102,13 +102,16 @@ def _is(rows: pa.Table, phases: tuple[str, ...]) -> np.ndarray[tuple[int], np.dt
 def _stages_by_start(rows: pa.Table, rank: Ints, stage: Ints, ts: Ints) -> Ints:
     """Stages of ranks that do not know theirs: those left over, in the order of the ranks' first forward.
 
-    Ranks that begin together with the first one are copies of the first stage, and then every stage has as many.
+    Ranks that begin together with the first one are copies of the first stage, and then every stage has as many. A rank
+    without a forward has no stage.
     """
     forward = _is(rows, ("forward",))
-    ranks = np.unique(rank[stage < 0])
+    ranks = np.unique(rank[(stage < 0) & forward])
+    if not len(ranks):
+        return stage
     known = set(stage[stage >= 0].tolist())
-    first = np.array([ts[(rank == r) & forward].min(initial=np.iinfo(np.int64).max) for r in ranks])
-    together = first.min() + int(np.median(integers(rows["dur_ns"])[forward])) // 2 if forward.any() else first.min()
+    first = np.array([ts[(rank == r) & forward].min() for r in ranks])
+    together = first.min() + int(np.median(integers(rows["dur_ns"])[forward])) // 2
     copies = int((first <= together).sum())
     copies = copies if len(ranks) % copies == 0 and not known else 1
     free = iter(n // copies for n in range(len(ranks) + len(known)) if n not in known)
