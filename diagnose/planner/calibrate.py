@@ -75,10 +75,11 @@ def calibrate(job: Job, measured: Any) -> Calibration:
     seconds = _measured_step_s(job, given)
     if seconds:
         outside = outside if outside < seconds else 0.0
-        plain = step_time(job).total
+        known = _from_kinds(job, kinds) | _from_parts(job, parts, set(kinds))
+        plain = step_time(job, Factors(**{kind: math.exp(value) for kind, value in known.items()})).total
         residual = math.log((seconds - outside) / plain)
         target = plain * math.exp(residual * trust(job, residual))
-        factors = _factors(job, target, _from_kinds(job, kinds) | _from_parts(job, parts, set(kinds)))
+        factors = _factors(job, target, known)
         modelled = step_time(job, factors).total
         calibration = dataclasses.replace(
             calibration,
@@ -87,6 +88,7 @@ def calibrate(job: Job, measured: Any) -> Calibration:
             step_measured=True,
             outside_s=outside,
             reproduced=(("step_s", seconds, target + outside),),
+            notes=(*notes, *_doubt(job, residual)),
         )
     if "memory_bytes" in given:
         calibration = _with_memory(job, calibration, given["memory_bytes"])
@@ -100,12 +102,36 @@ def trust(job: Job, residual: float = 0.0) -> float:
     A run is a usual one, ROW_SPREAD from a perfect model of its machine, or with FAULT_SHARE a faulty one; the farther
     it is from the model, the likelier is a fault, which no other layout has.
     """
+    prior = _prior_variance(job)
+    fault = _fault_probability(prior, residual)
+    usual, faulty = prior + ROW_SPREAD**2, prior + ROW_SPREAD**2 + FAULT_SPREAD**2
+    return (1 - fault) * prior / usual + fault * prior / faulty
+
+
+def _prior_variance(job: Job) -> float:
+    """Variance of the logarithm of a step that the spreads of its kinds imply."""
     here = step_time(job).total
-    prior = sum((SPREAD[kind] * _slope(job, Factors(), kind, here) / here) ** 2 for kind in SPREAD)
+    return sum((SPREAD[kind] * _slope(job, Factors(), kind, here) / here) ** 2 for kind in SPREAD)
+
+
+def _fault_probability(prior: float, residual: float) -> float:
+    """Of a run so far from the model, by Bayes' rule over two normal laws."""
     usual, faulty = prior + ROW_SPREAD**2, prior + ROW_SPREAD**2 + FAULT_SPREAD**2
     odds = FAULT_SHARE / (1 - FAULT_SHARE) * math.sqrt(usual / faulty)
     odds *= math.exp(min(700.0, residual**2 / 2 * (1 / usual - 1 / faulty)))
-    return prior / usual / (1 + odds) + prior / faulty * odds / (1 + odds)
+    return odds / (1 + odds)
+
+
+def _doubt(job: Job, residual: float) -> tuple[str, ...]:
+    """One line where the run is so far from its model that it is not carried to other layouts."""
+    if _fault_probability(_prior_variance(job), residual) <= 0.5:
+        return ()
+    ratio = math.exp(residual)
+    how = f"{ratio:.1f} times" if ratio > 1 else f"only {ratio:.0%} of"
+    return (
+        f"the measured step is {how} what the model gives for this machine: check the job description, and look for a "
+        "fault before changing the layout; little of the difference is carried to other layouts",
+    )
 
 
 def _measured_step_s(job: Job, given: Mapping[str, float]) -> float | None:

@@ -159,3 +159,17 @@ def test_a_run_far_from_its_model_is_a_faulty_run() -> None:
     assert fault > 0.99
     assert far == pytest.approx((1 - fault) * prior / usual + fault * prior / faulty, rel=0.05)
     assert far < 0.1 < near
+
+
+def test_what_measured_parts_explain_is_no_fault_and_what_nothing_explains_is_named() -> None:
+    each = job(layout={"ep": 16}, train={"cuda_graphs": True})
+    plain = step_time(each)
+    slow = {"step_ns": 1e9 * (plain.total + 1.2 * plain.ep), "part_ns": {"ep": 2.2e9 * plain.ep}}
+    explained = calibrate(each, slow)
+    assert explained.notes == ()
+    assert explained.factors.ep_far > 1.8
+    assert explained.step_ratio == pytest.approx(1.0, abs=0.05)
+    faulty = calibrate(each, {"step_ns": 4e9 * plain.total})
+    assert "4.0 times what the model gives" in faulty.notes[0]
+    assert faulty.reproduced[0][2] < 2 * plain.total
+    assert "only 20% of" in calibrate(each, {"step_ns": 0.2e9 * plain.total}).notes[0]
