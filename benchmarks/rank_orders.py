@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from diagnose.analyses.clocks import clocks
@@ -68,14 +69,19 @@ def traffic_of(shape: Shape) -> pa.Table:
     )  # fmt: skip
 
 
-def paired(shape: Shape, faults: Faults, layers: int, **how: bool) -> tuple[float, int, float]:
-    """(share of rows put together rightly, instances that mix true ones, worst clock error over its bar)."""
+def paired(shape: Shape, faults: Faults, layers: int, **how: bool) -> tuple[float, int, int, float]:
+    """(share of rows put together rightly, instances that mix true ones by a key and without, worst clock error over
+    its bar)."""
     columns = calls(shape, layers, 5, faults)
     table = many.calls(columns, **how)
     matched = matches(table, many.members(shape), many.files(shape))
     share, wrong = many.right_and_wrong(matched["match"], columns["truth"])
+    by_key = pc.is_in(matched["level"].cast(pa.string()), pa.array(["comm_id", "seq"])).combine_chunks()
+    keyed = many.right_and_wrong(
+        matched["match"].filter(by_key), columns["truth"][np.asarray(by_key.fill_null(False))]
+    )[1]
     worst = max(_over_bar(row, faults) for row in clocks(table, matched).to_pylist())
-    return share, wrong, worst
+    return share, keyed, wrong - keyed, worst
 
 
 def _over_bar(row: dict[str, Any], faults: Faults) -> float:
@@ -115,9 +121,9 @@ def faults_of(ranks: int, order: tuple[str, ...]) -> int:
     bad = 0
     for name, fault in faults.items():
         for key, how in (("sequence", {}), ("Comms Id", {"comm_id": True})):
-            share, wrong, worst = paired(shape, fault, 24, **how)
+            share, wrong, below, worst = paired(shape, fault, 24, **how)
             bad += (share < 0.99) + wrong + (worst > 1)
-            said = f"{share:.2%} right, {wrong} wrong, clocks at most {worst:.2f} of their bar off"
+            said = f"{share:.2%} right, {wrong} wrong by a key, {below} by order, clocks at most {worst:.2f} of their bar off"
             print(f"{ranks:5} ranks, {name:15} {key}: {said}", flush=True)
     return bad
 

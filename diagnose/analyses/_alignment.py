@@ -19,6 +19,7 @@ from diagnose.analyses._columns import Ints
 END_SPREAD_NS = 50_000
 """Ends of one call differ by less than this, or by less than its transfer: 1 to 7 us on one node were measured."""
 _CLOSE_NS = 20_000
+_SPREADS = 10
 _MOST_SHIFTS = 12
 _SAMPLE = 512
 
@@ -42,6 +43,7 @@ def align(calls: Calls, reference: Calls) -> Alignment:
     """Which call of `reference` each of `calls` is."""
     best: tuple[int, int, int] | None = None
     found = np.full(len(calls.end), -1, np.int64)
+    apart = np.zeros(len(calls.end), np.int64)
     shortest = min(len(calls.end), len(reference.end))
     for offset in _candidates(calls, reference):
         place, away = _nearest(calls, reference, offset)
@@ -49,10 +51,13 @@ def align(calls: Calls, reference: Calls) -> Alignment:
         spread = int(np.median(np.abs(away[place >= 0]))) if matched else np.iinfo(np.int64).max
         score = (-matched, spread, abs(offset))
         if best is None or _better(score, best):
-            best, found = score, place
+            best, found, apart = score, place, np.abs(away)
         if matched >= 0.99 * shortest and spread <= _CLOSE_NS:
             break
-    return Alignment(found, best[1] if best is not None else 0)
+    spread = best[1] if best is not None else 0
+    # A call whose counterpart was lost finds another one nearby: its ends are apart while those of the rest are close.
+    odd = apart > max(END_SPREAD_NS, _SPREADS * spread)
+    return Alignment(np.where(odd, -1, found), spread)
 
 
 def _better(score: tuple[int, int, int], best: tuple[int, int, int]) -> bool:

@@ -63,8 +63,16 @@ def _aligned(spoken: list[Calls], parts: list[Ints], instance: Ints, base: int, 
         place, spread = align(spoken[i], reference)
         if not named and spread > max(SPREAD_OF_UNNAMED_NS, typical / 20):
             return False
+        if _by_chance(place, len(reference.end), spread):
+            return False
         instance[part] = np.where(place >= 0, base + place, -1)
     return True
+
+
+def _by_chance(place: Ints, others: int, spread_ns: int) -> bool:
+    """Few calls met, and not closely: calls in a rhythm do that under a wrong offset, too."""
+    met = int((place >= 0).sum())
+    return 2 * met < min(len(place), others) and spread_ns > SPREAD_OF_UNNAMED_NS
 
 
 def _met_on_host(spoken: list[Calls], parts: list[Ints], instance: Ints, base: int) -> bool:
@@ -102,7 +110,8 @@ def by_pair(rows: Rows, calls: pa.Table, ranks: Ints) -> Ints:
         both = left[pairs.order[begin : begin + count]]
         sent, received = both[sends[both]], both[receives[both]]
         spoken = [Calls(rows.start[p], rows.end[p], size[p]) for p in (received, sent)]
-        at = align(*spoken).place
-        instance[sent] = begin + np.arange(len(sent))
-        instance[received] = np.where(at >= 0, begin + at, -1)
+        at, spread = align(*spoken)
+        if not _by_chance(at, len(sent), spread):
+            instance[sent] = begin + np.arange(len(sent))
+            instance[received] = np.where(at >= 0, begin + at, -1)
     return instance
