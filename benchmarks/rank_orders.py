@@ -123,8 +123,9 @@ def faults_of(ranks: int, order: tuple[str, ...]) -> int:
         for key, how in (("sequence", {}), ("Comms Id", {"comm_id": True})):
             share, wrong, below, worst = paired(shape, fault, 24, **how)
             bad += (share < 0.99) + wrong + (worst > 1)
-            said = f"{share:.2%} right, {wrong} wrong by a key, {below} by order, clocks at most {worst:.2f} of their bar off"
-            print(f"{ranks:5} ranks, {name:15} {key}: {said}", flush=True)
+            said = f"{share:.2%} right, {wrong} wrong by a key, {below} by order"
+            clock = f"clocks at most {worst:.2f} of their bar off"
+            print(f"{ranks:5} ranks, {name:15} {key}: {said}, {clock}", flush=True)
     return bad
 
 
