@@ -61,6 +61,7 @@ PROBLEMS: dict[str, str] = {
     "doubled_counts": "a router counted its tokens twice (once more under recomputation); halved",
     "unjoined_sample": "GPU samples belong to no step of the job: their clocks cannot be compared, or do not overlap",
     "untimed_sample": "GPU samples carry no time, so they can be put to no step",
+    "no_replay": "what a fix would win could not be replayed; losses are upper bounds",
     "cold_call": "first calls after a pause are far slower than the rest",
     "torn_record": "records of the live hook that fail their checksum: the process died while writing, or damage",
     "hook_gap": "steps that the live hook could not keep",
