@@ -48,10 +48,10 @@ def command(  # noqa: PLR0913, PLR0917  (one parameter per option)
     no_diagnosis: Annotated[bool, typer.Option("--no-diagnosis", help="capture: only collect the traces.")] = False,
 ) -> None:
     """Attach to a running job: live view, captures on request, diagnosis while training goes on."""
-    from diagnose.cli import _attached, _ranks_table
+    from diagnose.cli import _attached, _attached_job, _ranks_table
 
     target, action = _split(words or [])
-    options = _attached.Options(
+    options = _attached_job.Options(
         steps, ranks, via.value, tuple(n for n, on in (("shapes", shapes), ("stack", stack)) if on), snapshot, pairs,
         once, json, not no_diagnosis,
     )  # fmt: skip
@@ -63,7 +63,7 @@ def command(  # noqa: PLR0913, PLR0917  (one parameter per option)
         names = remote.names(hosts)
         _ranks_table.print_hosts(remote.ask(names, [*(words or []), "--once", "--json"]), json)
         return
-    raise typer.Exit(_attached.act(_attached.job(target), action, options))
+    raise typer.Exit(_attached.act(_attached_job.job(target), action, options))
 
 
 def _split(words: list[str]) -> tuple[str | None, str]:

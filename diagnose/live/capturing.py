@@ -79,6 +79,14 @@ def chosen(found: Found, wanted: str) -> list[Rank]:
     return [r for r in alive if r.rank in numbers] or alive[:1]
 
 
+def running(found: Found, wanted: str) -> list[Rank]:
+    """As `chosen`; UsageError where no rank is left to be asked."""
+    ranks = chosen(found, wanted)
+    if not ranks:
+        raise UsageError("no rank with a hook is running: the job has ended, or has not ended a step yet")
+    return ranks
+
+
 def _folder(run: Path, prefix: str) -> Path:
     captures = run / "captures"
     captures.mkdir(mode=0o700, parents=True, exist_ok=True)
