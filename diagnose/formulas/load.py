@@ -16,13 +16,13 @@ Floats = NDArray[np.float64]
 def imbalance(counts: Floats) -> Floats:
     """Largest over mean of every row of (rows, experts)."""
     mean = counts.mean(axis=1)
-    return np.divide(counts.max(axis=1), mean, out=np.full(len(mean), np.nan), where=mean > 0)
+    return _over(counts.max(axis=1), mean)
 
 
 def variation(counts: Floats) -> Floats:
     """Coefficient of variation: standard deviation over mean."""
     mean = counts.mean(axis=1)
-    return np.divide(counts.std(axis=1), mean, out=np.full(len(mean), np.nan), where=mean > 0)
+    return _over(counts.std(axis=1), mean)
 
 
 def entropy(counts: Floats) -> Floats:
@@ -32,7 +32,8 @@ def entropy(counts: Floats) -> Floats:
     logs = np.log(share, out=np.zeros_like(share), where=share > 0)
     most = np.log(counts.shape[1])
     found = -(share * logs).sum(axis=1) / most if most else np.ones(len(counts))
-    return np.where(total[:, 0] > 0, found, np.nan)
+    known: Floats = np.where(total[:, 0] > 0, found, np.nan)
+    return known
 
 
 def gini(counts: Floats) -> Floats:
@@ -41,7 +42,13 @@ def gini(counts: Floats) -> Floats:
     number = counts.shape[1]
     weight = 2 * np.arange(1, number + 1) - number - 1
     total = ordered.sum(axis=1)
-    return np.divide((ordered * weight).sum(axis=1), number * total, out=np.full(len(total), np.nan), where=total > 0)
+    return _over((ordered * weight).sum(axis=1), number * total)
+
+
+def _over(above: Floats, below: Floats) -> Floats:
+    """Quotient; NaN where nothing was counted."""
+    found: Floats = np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0)
+    return found
 
 
 def chance_imbalance(mean: Floats | float, number: int) -> Floats:
