@@ -52,7 +52,11 @@ def inputs(tables: Tables) -> list[dict[str, Any]]:
 
 def quality(tables: Tables) -> list[dict[str, Any]]:
     """Everything repaired, dropped, doubtful or inferred: what ingesters and analyses noted."""
-    noted = [tables[name] for name in ("quality", "doubts", "router_doubts", "sample_doubts", "replay_doubts") if name in tables]
+    noted = [
+        tables[name]
+        for name in ("quality", "doubts", "router_doubts", "sample_doubts", "replay_doubts")
+        if name in tables
+    ]
     return [row for table in noted for row in table.to_pylist()]
 
 

@@ -68,7 +68,7 @@ def work_of(table: pa.Table) -> Work:
     order = np.lexsort((integers(known["seq"], 0), start, cell, step))
     columns = (step, cell, stage, lane, rank, replica, np.maximum(integers(known["chunk"]), 0),
                integers(known["microbatch"], -1), phase, start, end)  # fmt: skip
-    return Work(*(np.asarray(column, np.int64)[order] for column in columns), steps)
+    return Work._make([*(np.asarray(column, np.int64)[order] for column in columns), steps])
 
 
 def _lanes(stage: Ints, replica: Ints, rank: Ints) -> Ints:

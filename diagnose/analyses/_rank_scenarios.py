@@ -148,7 +148,7 @@ class _Cells:
         self.part = ranks.parts
         sums = [np.bincount(self.key, self.part[:, p], count * width) for p in range(len(OWN_PARTS))]
         self.typical: dict[int, Times] = {}
-        self.spent = np.stack(sums, axis=1).reshape(count, width, len(OWN_PARTS))
+        self.spent: Times = np.stack(sums, axis=1).astype(float).reshape(count, width, len(OWN_PARTS))
 
     def comparable(self, n: int) -> bool:
         """Whether another rank makes the same calls."""
@@ -178,7 +178,8 @@ class _Cells:
         chosen = [OWN_PARTS.index(p) for p in parts]
         for one in np.unique(self.ranks.alike):
             mine = np.flatnonzero(self.ranks.alike == one)
-            target[np.ix_(mine, range(target.shape[1]), chosen)] = self.spent[mine][:, :, chosen].mean(axis=0)
+            for part in chosen:
+                target[mine, :, part] = self.spent[mine, :, part].mean(axis=0)
         return self._scaled(target)
 
     def _scaled(self, target: Times) -> Times:
