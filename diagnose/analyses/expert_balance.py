@@ -26,7 +26,12 @@ SCHEMA = table(
     ("steps_count", INT64, "steps behind it"),
     ("layers_count", INT64, "layers (of a trace: rounds of a step)"),
     ("imbalance_ratio", FLOAT, "busiest expert over mean; null in traces"),
-    ("ep_imbalance_ratio", FLOAT, "busiest expert-parallel rank over mean; of a trace: by bytes received"),
+    (
+        "ep_imbalance_ratio",
+        FLOAT,
+        "busiest expert-parallel rank over mean; of a trace: bytes that the "
+        "rank whose experts take longest receives, over the mean",
+    ),
     ("chance_imbalance_ratio", FLOAT, "imbalance that an even router shows by chance; null in traces"),
     ("early_ratio", FLOAT, "imbalance_ratio of the first third of the steps; null where fewer than three"),
     ("late_ratio", FLOAT, "imbalance_ratio of the last third of the steps"),

@@ -41,7 +41,7 @@ SCHEMA = table(
     (
         "received_imbalance_ratio",
         FLOAT,
-        "most that a rank of the call receives, over the mean; null unless known of all",
+        "what the rank whose experts took longest receives, over the mean; null unless known of all",
     ),
     ("balanced_gain_ns", INT64, "what an even load would win in this round; null unless all ranks were seen"),
 )
@@ -115,7 +115,8 @@ def _balance(to: pa.Table, back: pa.Table, work: Ints, matches: pa.Table) -> dic
         keep = np.isin(rows, complete)
         told = np.minimum.reduceat(received[ordered], of.first)[of.of_row] >= 0
         tokens = np.add.reduceat(received[ordered], of.first)[of.of_row]
-        most = np.maximum.reduceat(received[ordered], of.first)[of.of_row] * seen[rows]
+        mine = np.where(work[rows] == longest, received[rows], -1)[of.order]
+        most = np.maximum.reduceat(mine, of.first)[of.of_row] * seen[rows]
         ratio = np.where(told & (tokens > 0), most / np.maximum(tokens, 1), np.nan)
         uneven[complete] = ratio[keep]
         busiest[complete], mean[complete] = last[keep], total[keep] // seen[complete]

@@ -120,6 +120,10 @@ def test_a_round_ends_with_the_busiest_rank() -> None:
         assert row["received_imbalance_ratio"] == 1.5 and row["ranks_count"] == 2
 
 
+def test_a_rank_that_is_slow_with_few_tokens_is_not_busy_for_its_tokens() -> None:
+    assert {row["received_imbalance_ratio"] for row in rounds(100, 300, wait=200, received=(3000, 1000))} == {0.5}
+
+
 def test_the_gain_is_no_more_than_what_was_waited() -> None:
     assert {row["balanced_gain_ns"] for row in rounds(100, 300, wait=30)} == {30}
 
