@@ -50,6 +50,8 @@ class Store:
             self._listen(self.short)
         for problem in self.problems:
             self.note("no_place", 0, problem)
+        if self.history is not None:
+            self.history.write_notes()  # before any record: later the disk may be full
         self._describe()
         self._thread = threading.Thread(target=self._work, daemon=True, name="diagnose-history")
         self._thread.start()

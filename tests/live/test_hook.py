@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -37,6 +38,8 @@ def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
     made.install()
     yield made
     made.uninstall()
+    if made.store is not None and made.store.short is not None:
+        shutil.rmtree(made.store.short)
     assert errors.texts == []
 
 
@@ -362,8 +365,6 @@ def test_a_socket_that_cannot_be_bound_is_left_out(hook: Hook, monkeypatch: pyte
 
 
 def test_a_folder_that_is_removed_is_survived_and_told(hook: Hook) -> None:
-    import shutil
-
     train(3)
     assert hook.store is not None
     hook.store._flush(True)
