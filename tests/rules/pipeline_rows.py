@@ -14,7 +14,8 @@ def bubble(step: int = 1, **more: Any) -> Row:
     return {
         "step": step, "replica": 0, "measured": True, "analysed": True, "schedule": "1f1b", "stages_count": 4,
         "microbatches_count": 64, "chunks_count": 1, "dur_ns": 804 * MS, "busy_ns": 768 * MS, "idle_ratio": 36 / 804,
-        "work_ns": 768 * MS, "schedule_ns": 36 * MS, "bubble_ns": 36 * MS, "bubble_ratio": 36 / 804, "imbalance_ns": 0, "variation_ns": 0,
+        "work_ns": 768 * MS, "schedule_ns": 36 * MS, "bubble_ns": 36 * MS, "bubble_ratio": 36 / 804, "imbalance_ns": 0,
+            "variation_ns": 0,
         "transfer_ns": 0, "law_ns": 36 * MS, "law_ratio": 36 / 804, "stage_law_ratio": 36 / 804, **more,
     }  # fmt: skip
 
