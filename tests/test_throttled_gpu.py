@@ -115,3 +115,20 @@ def test_clocks_of_other_kinds_are_not_joined(tmp_path: Path) -> None:
     assert ask.rows(diagnosis, "device_series") == []
     said = [row["detail"] for row in diagnosis.quality if row["problem"] == "unjoined_sample"]
     assert len(said) == 1 and "hours may lie between them" in said[0]
+
+
+def test_sampled_memory_is_memory_in_use(tmp_path: Path) -> None:
+    step_s = times(1.0)
+    ends = np.cumsum(step_s)
+    lines = [
+        f"{clock(at, '%Y/%m/%d %H:%M:%S.%f')}, {gpu}, {40_000 + 100 * gpu} MiB, 81559 MiB\n"
+        for at in np.arange(0.0, ends[-1], EVERY_S)
+        for gpu in range(GPUS)
+    ]
+    (tmp_path / "train.log").write_text(megatron(step_s))
+    (tmp_path / "smi.csv").write_text("timestamp, index, memory.used [MiB], memory.total [MiB]\n" + "".join(lines))
+
+    memory = ask.run(tmp_path).tables["memory"].to_pylist()
+
+    held = {row["rank"]: row["used_bytes"] for row in memory}
+    assert held == {gpu: (40_000 + 100 * gpu) << 20 for gpu in range(GPUS)}

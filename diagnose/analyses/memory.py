@@ -13,7 +13,7 @@ import pyarrow as pa
 from diagnose.analyses._allocator_counters import SOURCE, latest
 from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers
 from diagnose.analyses._memory_roles import PARTS
-from diagnose.analyses._memory_series import KINDS, tracks
+from diagnose.analyses._memory_series import KINDS, Track, tracks
 from diagnose.analyses.lifetimes import Group, groups
 from diagnose.schema import INT32, INT64, LABEL, table
 
@@ -45,12 +45,13 @@ def memory(
     segments: pa.Table | None = None,
     series: pa.Table | None = None,
     allocator_stats: pa.Table | None = None,
+    device_series: pa.Table | None = None,
 ) -> pa.Table:
     """Samples of all ranks and devices."""
     parts = []
     if lifetimes is not None and allocations is not None:
         parts += [_of_group(group, lifetimes, segments) for group in groups(allocations, blocks)]
-    parts += [*_of_series(series), *_of_counters(allocator_stats)]
+    parts += [*_of_series(tracks(series) + tracks(device_series)), *_of_counters(allocator_stats)]
     return pa.concat_tables(parts).unify_dictionaries() if parts else SCHEMA.empty()
 
 
@@ -154,9 +155,8 @@ def _fullest(allocated: Ints) -> Ints:
     return np.union1d(order[first], [n - 1])
 
 
-def _of_series(series: pa.Table | None) -> list[pa.Table]:
-    """One row per rank and step that any figure is known of."""
-    found = tracks(series)
+def _of_series(found: list[Track]) -> list[pa.Table]:
+    """One row per rank and step that any figure is known of, logged or sampled."""
     if not found:
         return []
     nobody = -(1 << 20)
