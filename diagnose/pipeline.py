@@ -25,6 +25,8 @@ Progress = Callable[[int, int], None]
 
 WORTH_A_PROCESS_BYTES = 4 << 20
 """Below this many bytes on disk, starting worker processes costs more than it saves (0.5 s each)."""
+LEAST_MEAN_BYTES = 128 << 10
+"""Files smaller than this on average are read faster than their tables travel between processes."""
 
 
 class Analysis(NamedTuple):
@@ -71,7 +73,7 @@ def read(
     options = ingest.Options(ranks)
     sources, problems = ingest.expand(list(paths))
     total = sum(s.size_bytes for s in sources)
-    if len(sources) > 1 and workers != 1 and total >= WORTH_A_PROCESS_BYTES:
+    if len(sources) > 1 and workers != 1 and total >= max(WORTH_A_PROCESS_BYTES, len(sources) * LEAST_MEAN_BYTES):
         parts = _read_in_processes(sources, options, workers, total, progress)
     else:
         parts = [_read_one(s, options, total, progress, done) for s, done in _with_offsets(sources)]

@@ -61,7 +61,8 @@ def read(source: Source, options: Options) -> Tables:
     if not len(found.seq):
         raise InputError(source.label, "a file without a whole record", "one record per step", "leave it out")
     writer = _writer(head, source)
-    values = {f.name: found.values.get(f.name, np.full(len(found.seq), UNKNOWN)) for f in layout.FIELDS}
+    absent = np.full(len(found.seq), UNKNOWN)
+    values = {f.name: found.values.get(f.name, absent) for f in layout.FIELDS}
     rows = [{"path": source.label, "rank": writer["rank"], **row} for row in _doubts(head, found, values)]
     return {
         "files": _files(source, writer, found, values),
