@@ -171,12 +171,24 @@ def _moments(moments: Rows) -> Grid:
 
 def _tracks(memory: pa.Table | None) -> list[tuple[tuple[Any, ...], Rows]]:
     """Samples per (rank, device, source) that change, fullest first."""
-    found: dict[tuple[Any, ...], Rows] = {}
-    for row in [] if memory is None else memory.to_pylist():
-        found.setdefault((row["rank"], row["device"], row["source"]), []).append(row)
-    several = [(key, rows) for key, rows in found.items() if len({r["allocated_bytes"] for r in rows}) > 1 or
-               len({r["reserved_bytes"] for r in rows}) > 1]  # fmt: skip
-    return sorted(several, key=lambda item: -max(r["allocated_bytes"] or r["reserved_bytes"] or 0 for r in item[1]))
+    if memory is None or not memory.num_rows:
+        return []
+    keys, figures = ["rank", "device", "source"], ("allocated_bytes", "reserved_bytes")
+    spans = memory.group_by(keys).aggregate([(name, "min_max") for name in figures])
+    changing = [
+        row for row in spans.to_pylist() if any(len(set(row[f"{name}_min_max"].values())) > 1 for name in figures)
+    ]
+    if not changing:
+        return []
+    found: dict[tuple[Any, ...], Rows] = {tuple(row[k] for k in keys): [] for row in changing}
+    for row in memory.to_pylist():
+        if (rows := found.get(tuple(row[k] for k in keys))) is not None:
+            rows.append(row)
+
+    def fullest(item: tuple[tuple[Any, ...], Rows]) -> int:
+        return max(r["allocated_bytes"] or r["reserved_bytes"] or 0 for r in item[1])
+
+    return sorted(found.items(), key=fullest, reverse=True)
 
 
 def _track(key: tuple[Any, ...], rows: Rows) -> Figure:
