@@ -89,9 +89,8 @@ FLAGS = {
     4: "history_failed: the history could not be written",
     8: "user_step: the end was marked by the script",
     16: "skipped: the gradient scaler skipped this optimizer step",
-    32: "muted: one half of an overhead measurement; only step and time were recorded",
 }
-CAPTURE, CLOCK_JUMP, HISTORY_FAILED, USER_STEP, SKIPPED, MUTED = FLAGS
+CAPTURE, CLOCK_JUMP, HISTORY_FAILED, USER_STEP, SKIPPED = FLAGS
 WORDS = len(FIELDS) + 2
 SLOT = struct.Struct(f"<{WORDS}q")
 _BODY = struct.Struct(f"<{WORDS - 1}q")

@@ -4,7 +4,8 @@ Both files hold the same records; what a ring repeats of its history is dropped 
 (`_hook_overlap`). Figures that the hook learns a step later (DDP's log, device events) are put back to the step they
 are about. `comm_time_ns` is what the host was seen to wait for: blocking waits in Python and what DDP's backward could
 not hide; where DDP was there but not sampled it is unknown, and waits of compiled or functional collectives are never
-seen. Steps under a profiler capture, and those of a muted block of an overhead measurement, keep their number only.
+seen. Steps under a profiler capture keep their number only; those of a muted block of an overhead measurement were not
+recorded.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _SAME = (
     "peak_memory_allocated_bytes", "memory_inactive_bytes", "alloc_retries_count", "ooms_count", "host_memory_bytes",
     "routed_count", "dropped_count", "hook_time_ns", "hook_cpu_time_ns",
 )  # fmt: skip
-_DISTORTED = layout.CAPTURE | layout.MUTED
+_DISTORTED = layout.CAPTURE
 
 Ints = NDArray[np.int64]
 
@@ -222,7 +223,7 @@ def _doubts(head: Header, found: Records, values: dict[str, Ints]) -> list[dict[
     if every > 1:
         notes.append(("hook_throttled", 1, f"steps recorded every {every} at the most, to stay within the budget"))
     if count := int(((values["flags"] & _DISTORTED) != 0).sum()):
-        notes.append(("skipped_events", count, "steps under a capture or an overhead measurement; times left out"))
+        notes.append(("skipped_events", count, "steps under a capture; times left out"))
     return [{"problem": problem, "count": count, "detail": detail} for problem, count, detail in notes]
 
 

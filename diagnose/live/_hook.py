@@ -163,9 +163,8 @@ class Hook:
         length = now - self.last_ns if self.last_ns else UNKNOWN
         muted = self.overhead.running and self.overhead.step_ended(length)
         cpu = time.thread_time_ns() if self.step % CPU_EVERY_STEPS == 0 and not muted else 0
-        if self.step % self.budget.record_every == 0 or flags or self.capture.busy:
-            flags |= layout.MUTED if muted else 0
-            self._record(now, length, flags, probe=self.step % self.budget.probe_every == 0 and not muted)
+        if not muted and (self.step % self.budget.record_every == 0 or flags or self.capture.busy):
+            self._record(now, length, flags, probe=self.step % self.budget.probe_every == 0)
         self._ends, self.last_ns = (self.last_ns, now), now
         self.meters.reset()
         if cpu:

@@ -86,7 +86,7 @@ def test_without_ddp_the_waits_are_the_communication_if_any_were_seen(tmp_path: 
 
 
 def test_steps_under_a_capture_keep_no_times(tmp_path: Path) -> None:
-    rows = [record(1), record(2, flags=layout.CAPTURE), record(3, flags=layout.MUTED), record(4)]
+    rows = [record(1), record(2, flags=layout.CAPTURE), record(3, flags=layout.CAPTURE | layout.USER_STEP), record(4)]
 
     tables = read(write(tmp_path / "h.history", rows))
 
