@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the job below must not outlive us
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "loop.py").write_text(LOOP)
