@@ -92,8 +92,9 @@ def whole(value: int) -> bytes:
 def write_snapshot(path: Path, size_bytes: int) -> int:
     """Write a snapshot of about `size_bytes`; how many history entries it has."""
     out, rng, entries, now_us = Writer(path), random.Random(1), 0, 1_700_000_000_000_000
-    free, live = list(range(200_000)), deque[tuple[int, int, int]]()
-    rng.shuffle(free)
+    slots = list(range(200_000))
+    rng.shuffle(slots)
+    free, live = deque(slots), deque[tuple[int, int, int]]()
     out.put(b"}(", out.text("device_traces"), b"](](")
     while out.written_bytes < size_bytes:
         now_us += rng.randrange(1, 9)
@@ -103,7 +104,7 @@ def write_snapshot(path: Path, size_bytes: int) -> int:
             actions: tuple[str, ...] = ("alloc",)
         else:
             slot, size, stack = live.popleft()
-            free.insert(rng.randrange(100), slot)
+            free.appendleft(slot)
             actions = ("free_requested", "free_completed")
         for action in actions:
             out.put(
