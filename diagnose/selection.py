@@ -119,7 +119,7 @@ def _without_rank(tables: Tables, rank: int, said: str) -> Tables:
     }
     note = {"problem": "unit_mismatch", "path": paths[0], "rank": rank, "count": 1, "detail": said}
     schema = INGESTED["files"]
-    rebuilt = schema.build({name: [row[name] for row in files] for name in schema.arrow.names})
+    rebuilt = schema.of_rows(files)
     return {**kept, "files": rebuilt, "quality": _add(_without_note(tables["quality"], rank), note)}
 
 
@@ -130,9 +130,7 @@ def _without_note(quality: pa.Table, rank: int) -> pa.Table:
 
 
 def _add(quality: pa.Table, row: dict[str, object]) -> pa.Table:
-    schema = INGESTED["quality"]
-    more = schema.build({name: [row.get(name)] for name in schema.arrow.names})
-    return pa.concat_tables([quality, more]).unify_dictionaries()
+    return pa.concat_tables([quality, INGESTED["quality"].of_rows([row])]).unify_dictionaries()
 
 
 def of_ranks(tables: Tables, selected: Selection) -> Tables:

@@ -5,7 +5,7 @@ A column's unit is its suffix (the closed list is `UNIT_SUFFIXES`). The tables t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -61,6 +61,10 @@ class TableSchema(NamedTuple):
             [_array(columns[c.name], c.type) if c.name in columns else pa.nulls(length, c.type) for c in self.columns],
             schema=self.arrow,
         )
+
+    def of_rows(self, rows: Sequence[Mapping[str, object]]) -> pa.Table:
+        """Table of this schema from one mapping per row; an absent key is null, keys of no column are left out."""
+        return self.build({c.name: [row.get(c.name) for row in rows] for c in self.columns})
 
 
 def _array(values: object, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:

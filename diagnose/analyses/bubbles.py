@@ -74,7 +74,7 @@ def bubbles(
     if not rows and settings is not None:
         law = law_row(settings, files, trends, spans)
         rows = [law] if law else []
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(rows)
 
 
 def _measured(work: Compute, expected_stages: int) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ def cold_calls(collectives: pa.Table) -> pa.Table:
         found = _cold(start[mine], length[mine]) if len(mine) >= LEAST_CALLS else None
         if found is not None:
             rows.append({key: collectives[key][int(mine[0])].as_py() for key in keys} | found)
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(rows)
 
 
 def _cold(start: Ints, length: Ints) -> dict[str, int | None] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from diagnose import sql
-from diagnose.schema import BOOL, INT32, INT64, LABEL, TEXT, table
+from diagnose.schema import BOOL, INGESTED, INT32, INT64, LABEL, TEXT, table
 
 SCHEMA = table(
     "process group of one dimension that spans several nodes and carries exposed traffic",
@@ -63,7 +63,7 @@ ORDER BY dim
 
 def crossings(groups: pa.Table, collectives: pa.Table, spans: pa.Table, settings: pa.Table | None = None) -> pa.Table:
     """One row per dimension with such a group."""
-    given = pa.table({"key": pa.array([], pa.string()), "value": pa.array([], pa.string())})
-    with sql.over(groups=groups, collectives=collectives, spans=spans, settings=settings or given) as connection:
+    given = INGESTED["settings"].empty() if settings is None else settings
+    with sql.over(groups=groups, collectives=collectives, spans=spans, settings=given) as connection:
         found: pa.Table = connection.sql(_SQL).to_arrow_table()
     return SCHEMA.build({name: found[name] for name in SCHEMA.arrow.names})

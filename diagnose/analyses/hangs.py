@@ -71,7 +71,7 @@ def hangs(
         row["first_error"] = errors.get(row["rank"])
         own = sum(len(g.pending.get(row["rank"], ())) for g in groups.values())
         row["unfinished_count"] = own if row["rank"] in seen else None
-    return SCHEMA.build({c: [row.get(c) for row in order] for c in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(order)
 
 
 def _culprits(groups: dict[Key, Group], receiving: dict[int, set[int]]) -> list[dict[str, Any]]:

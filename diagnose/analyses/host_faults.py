@@ -78,7 +78,7 @@ def host_faults(log_events: pa.Table) -> pa.Table:
     rows.sort(
         key=lambda row: (("critical", "warning", "info").index(row["severity"]), row["host"] or "", row["line"] or 0)
     )
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(rows)
 
 
 def _row(event: dict[str, Any]) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def _built(rows: list[Row]) -> pa.Table:
     for row in rows:
         row["hosts"] = sorted(row.get("hosts") or ())
         row["ranks"] = sorted({r for r in row.get("ranks") or () if r is not None})
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(rows)
 
 
 class _Log:

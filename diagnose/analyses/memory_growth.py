@@ -62,7 +62,7 @@ def memory_growth(
     rows = _figures(tracks(series, (*KINDS, "host")), devices)
     if lifetimes is not None:
         rows += _places(lifetimes)
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(rows)
 
 
 def _figures(found: list[Track], devices: dict[int | None, int]) -> list[dict[str, Any]]:

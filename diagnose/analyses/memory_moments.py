@@ -89,7 +89,7 @@ def memory_moments(  # noqa: PLR0913, PLR0917  a parameter is a table
     for row in rows:
         complete(row, switch)
         row["conflict"] = conflict
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(rows)
 
 
 def _of_group(group: Group, lives: pa.Table, segments: pa.Table | None) -> list[dict[str, Any]]:

@@ -84,7 +84,7 @@ def memory_parts(memory_moments: pa.Table, lifetimes: pa.Table | None = None) ->
     rows: list[dict[str, Any]] = []
     for number, moment in enumerate(moments):
         rows += _of_moment(moment, alive.get(number, {}))
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(rows)
 
 
 def _alive(lifetimes: pa.Table, moments: list[dict[str, Any]]) -> dict[int, dict[str, dict[str, Any]]]:

@@ -69,7 +69,7 @@ def mfu(
     for rank, mine in by_rank(kernels):
         ops = operators(of_rank(events, rank), op_args, mine)
         rows += _of_rank(rank, mine, of_rank(steps, rank), ops, gpu_of(files, rank))
-    return SCHEMA.build({name: [row[name] for row in rows] for name in SCHEMA.arrow.names}) if rows else SCHEMA.empty()
+    return SCHEMA.of_rows(rows) if rows else SCHEMA.empty()
 
 
 def _of_rank(rank: int, kernels: pa.Table, steps: pa.Table, ops: Operators, gpu: str | None) -> list[dict[str, object]]:

@@ -45,7 +45,7 @@ def pauses(
     rows = _traced(spans, idle, profiler_cost) if spans is not None and idle is not None else []
     rows += _recorded(stalls) if stalls is not None else []
     rows += _grown(slowdowns) if slowdowns is not None else []
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(rows)
 
 
 def _traced(spans: pa.Table, idle: pa.Table, profiler_cost: pa.Table | None) -> list[dict[str, Any]]:

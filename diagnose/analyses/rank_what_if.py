@@ -84,4 +84,4 @@ def rank_what_if(  # noqa: PLR0913, PLR0917  (one parameter per table)
 
 
 def _table(rows: list[dict[str, Any]]) -> pa.Table:
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(rows)

@@ -18,4 +18,4 @@ def replay_doubts(what_if: pa.Table | None = None, rank_what_if: pa.Table | None
         for row in ([] if found is None else found.slice(0, 1).to_pylist())
         if row["reason"]
     ]
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(rows)

@@ -25,4 +25,4 @@ def router_doubts(router_load: pa.Table) -> pa.Table:
     for problem, (column, detail) in _SAID.items():
         count = pc.sum(router_load[column]).as_py() or 0
         rows += [{"problem": problem, "count": count, "detail": detail}] if count else []
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(rows)

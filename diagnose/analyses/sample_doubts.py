@@ -35,4 +35,4 @@ def sample_doubts(
          "detail": f"GPU samples could be put to no step: {why}; {DO}"}
         for row in counts
     ]  # fmt: skip
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(rows)

@@ -69,7 +69,7 @@ def slowdowns(trends: pa.Table) -> pa.Table:
     found = _causes(levels, job["late"] - job["early"]) if job["timed"] else []
     found = found or _of_clocks(levels, job["change_ratio"]) or [_unknown(levels)]
     described = [_row(_named(cause, names), job) for cause in found]
-    return SCHEMA.build({name: [row.get(name) for row in described] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(described)
 
 
 def _named(cause: dict[str, Any], names: dict[int | None, str]) -> dict[str, Any]:

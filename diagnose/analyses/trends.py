@@ -81,7 +81,7 @@ def trends(series: pa.Table, device_series: pa.Table | None = None, router_load:
         named = {row["rank"]: row["device"] for row in devices}
         named[None] = devices[0]["device"] if len(devices) == 1 else None
         rows = [row | {"device": named.get(row.get("rank")) if row["metric"] in sampled else None} for row in rows]
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(rows)
 
 
 def windows(line: Shape, count: int) -> tuple[slice, slice]:

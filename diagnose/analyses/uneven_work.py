@@ -92,7 +92,7 @@ def uneven_work(  # noqa: PLR0913, PLR0917  (one parameter per table)
             rows += [{"evidence": "calls", **dict(zip(found.columns, row, strict=True))} for row in found.fetchall()]
     rows += _of_steps(series) if series is not None else []
     rows += _of_pipeline(stage_work, what_if) if stage_work is not None and what_if is not None else []
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(rows)
 
 
 def _of_steps(series: pa.Table) -> list[dict[str, Any]]:

@@ -111,4 +111,4 @@ def _only(work: Work, steps: Ints) -> Work:
 
 
 def _table(rows: list[dict[str, Any]]) -> pa.Table:
-    return SCHEMA.build({name: [row.get(name) for row in rows] for name in SCHEMA.arrow.names})
+    return SCHEMA.of_rows(rows)

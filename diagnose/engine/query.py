@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from diagnose.engine import sandbox
 from diagnose.engine.load import one_line
 from diagnose.errors import UsageError
+from diagnose.sql import over
 
 
 def query(tables: Mapping[str, pa.Table], sql: str) -> pa.Table:
@@ -35,7 +36,7 @@ def query(tables: Mapping[str, pa.Table], sql: str) -> pa.Table:
 
 def tables_named(sql: str) -> set[str] | None:
     """Names of the tables that a SELECT reads; None where that cannot be told (SHOW TABLES, or SQL that is wrong)."""
-    with duckdb.connect() as connection:
+    with over() as connection:
         tree = json.loads(connection.execute("SELECT json_serialize_sql($1)", [sql]).fetchall()[0][0])
     return None if tree.get("error") else set(_table_names(tree)) or None
 

@@ -110,7 +110,7 @@ def quality(rows: list[dict[str, Any]]) -> pa.Table:
     schema = INGESTED["quality"]
     if not rows:
         return schema.empty()
-    return schema.build({name: [row.get(name) for row in rows] for name in schema.arrow.names})
+    return schema.of_rows(rows)
 
 
 def _unknown(head: bytes) -> str:
@@ -140,7 +140,7 @@ def _with_ranks(tables: Tables, source: Source) -> Tables:
     result = dict(tables)
     if rows != before:
         files = INGESTED["files"]
-        result["files"] = files.build({name: [row[name] for row in rows] for name in files.arrow.names})
+        result["files"] = files.of_rows(rows)
     if notes:
         result["quality"] = pa.concat_tables([tables["quality"], quality(notes)]).unify_dictionaries()
     return result

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
-
 from diagnose.schema import INGESTED, Tables
 
 COUNTERS = {
@@ -44,9 +42,5 @@ def tables_of(rows: list[dict[str, Any]]) -> Tables:
         for (rank, _), row in last.items()
         if row.get("retries_count")
     ]
-    return {name: _built(name, found) for name, found in (("allocator_stats", rows), ("log_events", events)) if found}
-
-
-def _built(name: str, rows: list[dict[str, Any]]) -> pa.Table:
-    schema = INGESTED[name]
-    return schema.build({column: [row.get(column) for row in rows] for column in schema.arrow.names})
+    found = {"allocator_stats": rows, "log_events": events}
+    return {name: INGESTED[name].of_rows(each) for name, each in found.items() if each}

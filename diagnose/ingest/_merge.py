@@ -54,9 +54,9 @@ def merge(parts: list[Tables]) -> Tables:
         name: pa.concat_tables(tables).unify_dictionaries() if tables else INGESTED[name].empty()
         for name, tables in joined.items()
     }
-    result["files"] = files.build({name: [row[name] for row in rows] for name in files.arrow.names})
+    result["files"] = files.of_rows(rows)
     schema = INGESTED["quality"]
-    extra = schema.build({name: [note.get(name) for note in notes] for name in schema.arrow.names})
+    extra = schema.of_rows(notes)
     result["quality"] = pa.concat_tables([result.get("quality", schema.empty()), extra]).unify_dictionaries()
     return result
 

@@ -37,15 +37,8 @@ _KEYS = (str, int, float, bool, bytes, type(None))
 
 def read(source: Source, max_bytes: int = MAX_BYTES) -> Any:
     """The data of a pickle. InputError where it is too large, cut, damaged, or more than data."""
-    pieces, total = [], 0
-    for piece in source.chunks():
-        pieces.append(piece)
-        total += len(piece)
-        if total > max_bytes:
-            raise InputError(
-                source.label, f"a pickle of more than {max_bytes >> 20} MiB", "a smaller one", "leave it out"
-            )
-    return load(b"".join(pieces), source.label)
+    data = source.whole(max_bytes, f"a pickle of more than {max_bytes >> 20} MiB", "a smaller one")
+    return load(data, source.label)
 
 
 def load(data: bytes, path: str) -> Any:

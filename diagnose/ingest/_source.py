@@ -92,6 +92,16 @@ class Source:
         if parts:
             yield b"".join(parts)
 
+    def whole(self, max_bytes: int, found: str, expected: str) -> bytes:
+        """The whole document as UTF-8, for formats that are small. InputError in these words above `max_bytes`."""
+        pieces, total = [], 0
+        for piece in self.chunks():
+            pieces.append(piece)
+            total += len(piece)
+            if total > max_bytes:
+                raise InputError(self.label, found, expected, "leave it out")
+        return b"".join(pieces)
+
     def _raw(self, progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
         pieces = member_pieces(self.path, self.members, self.note) if self.members else pieces_of(self.path)
         share = self.members[-1].packed_bytes / max(1, self.members[-1].size_bytes) if self.members else 1.0

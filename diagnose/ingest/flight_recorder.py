@@ -75,7 +75,7 @@ def read(source: Source, options: Options) -> Tables:
 
 def _table(name: str, rows: list[dict[str, Any]]) -> Any:
     schema = INGESTED[name]
-    return schema.build({column: [row.get(column) for row in rows] for column in schema.arrow.names})
+    return schema.of_rows(rows)
 
 
 def _document(source: Source) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from diagnose.errors import InputError
 from diagnose.ingest import Options, Source, quality
 from diagnose.ingest._ranks import rank_in_name
 from diagnose.schema import INGESTED, Tables
@@ -35,11 +34,7 @@ def sniff(head: bytes, name: str) -> bool:
 
 def read(source: Source, options: Options) -> Tables:
     """files and quality. InputError where the file is larger than the hook writes any."""
-    data = b""
-    for piece in source.chunks():
-        data += piece
-        if len(data) > _MAX_BYTES:
-            raise InputError(source.label, "more than 16 MiB of notes", "a bounded file", "leave it out")
+    data = source.whole(_MAX_BYTES, "more than 16 MiB of notes", "a bounded file")
     found: dict[str, list[str]] = {}
     bad = 0
     for line in data.splitlines():

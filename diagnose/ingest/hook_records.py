@@ -47,13 +47,7 @@ def read(source: Source, options: Options) -> Tables:
     """files, series, quality of one file. InputError where its header does not hold, or no record does."""
     if source.name.endswith(".ring") and (told := _kept(source)) is not None:
         return told
-    pieces, total = [], 0
-    for piece in source.chunks():
-        pieces.append(piece)
-        total += len(piece)
-        if total > _MAX_BYTES:
-            raise InputError(source.label, "more than 256 MiB of records", "a bounded file", "leave it out")
-    data = b"".join(pieces)
+    data = source.whole(_MAX_BYTES, "more than 256 MiB of records", "a bounded file")
     try:
         head = layout.parse_header(data[: layout.HEADER_BYTES])
     except ValueError as error:

@@ -35,11 +35,7 @@ def sniff(head: bytes, name: str) -> bool:
 
 def read(source: Source, options: Options) -> Tables:
     """`allocator_stats`. InputError where it is cut, damaged or holds no counter."""
-    data = b""
-    for piece in source.chunks():
-        data += piece
-        if len(data) > _MAX_BYTES:
-            raise InputError(source.label, "memory statistics of more than 64 MiB", "a smaller file", "leave it out")
+    data = source.whole(_MAX_BYTES, "memory statistics of more than 64 MiB", "a smaller file")
     text = data.decode("utf-8", "replace")
     rows = [row for document in _documents(text, source.label) for row in _rows(document, None)]
     if not rows:

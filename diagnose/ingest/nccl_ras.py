@@ -57,7 +57,7 @@ def read(source: Source, options: Options) -> Tables:
 
 def _built(name: str, rows: list[dict[str, Any]]) -> Any:
     schema = INGESTED[name]
-    return schema.build({column: [row.get(column) for row in rows] for column in schema.arrow.names})
+    return schema.of_rows(rows)
 
 
 def _of_json(data: bytes, path: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -40,13 +40,8 @@ def sniff(head: bytes, name: str) -> bool:
 
 def read(source: Source, options: Options) -> Tables:
     """`bandwidths` of one run. InputError where it holds no complete result."""
-    pieces, total = [], 0
-    for piece in source.chunks():
-        pieces.append(piece)
-        total += len(piece)
-        if total > _MAX_BYTES:
-            raise InputError(source.label, "a result of more than 256 MiB", _EXPECTED, "leave it out")
-    text, replaced = _valid(b"".join(pieces).decode("utf-8-sig", "replace"))
+    data = source.whole(_MAX_BYTES, "a result of more than 256 MiB", _EXPECTED)
+    text, replaced = _valid(data.decode("utf-8-sig", "replace"))
     report, cut = _report(text)
     rows = list(_rows(report))
     if not rows:
@@ -69,7 +64,7 @@ def read(source: Source, options: Options) -> Tables:
              "detail": "the document is not complete" if cut else ""}  # fmt: skip
     return {
         "files": INGESTED["files"].build({name: [value] for name, value in files.items()}),
-        "bandwidths": schema.build({name: [row.get(name) for row in rows] for name in schema.arrow.names}),
+        "bandwidths": schema.of_rows(rows),
         "quality": quality([{"path": source.label, **note} for note in notes]),
     }
 

@@ -51,7 +51,7 @@ def read(source: Source, options: Options) -> Tables:
     schema = INGESTED["pairs"]
     return {
         "files": INGESTED["files"].build({name: [value] for name, value in files.items()}),
-        "pairs": schema.build({name: [row.get(name) for row in rows] for name in schema.arrow.names}),
+        "pairs": schema.of_rows(rows),
         "quality": quality(notes),
     }
 

@@ -44,14 +44,9 @@ def sniff(head: bytes, name: str) -> bool:
 
 def read(source: Source, options: Options) -> Tables:
     """files, microbatches, quality. InputError where it is cut or no iteration has a complete list."""
-    pieces, total = [], 0
-    for piece in source.chunks():
-        pieces.append(piece)
-        total += len(piece)
-        if total > _MAX_BYTES:
-            raise InputError(source.label, "a pipeline timeline of more than 512 MiB", "a smaller one", "leave it out")
+    data = source.whole(_MAX_BYTES, "a pipeline timeline of more than 512 MiB", "a smaller one")
     try:
-        dump = json.loads(b"".join(pieces))
+        dump = json.loads(data)
     except ValueError as error:
         raise InputError(
             source.label, "a pipeline timeline that does not parse", "a whole file", "dump it again"

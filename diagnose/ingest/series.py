@@ -191,7 +191,7 @@ class _Series:
             "status": ["partial" if lost else "ok"], "detail": [f"{lost:,} lines left out" if lost else ""],
         }  # fmt: skip
         messages = INGESTED["oom_messages"]
-        more = {"oom_messages": messages.build({n: [f.get(n) for f in self.failures] for n in messages.arrow.names})}
+        more = {"oom_messages": messages.of_rows(self.failures)}
         more = (more if self.failures else {}) | ({"step_ends": pa.concat_tables(self.ends)} if self.ends else {})
         return more | {
             "files": INGESTED["files"].build(files),

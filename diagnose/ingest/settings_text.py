@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 
-from diagnose.errors import InputError
 from diagnose.ingest import Options, Source, quality
 from diagnose.schema import INGESTED, Tables
 
@@ -33,13 +32,7 @@ def sniff(head: bytes, name: str) -> bool:
 
 def read(source: Source, options: Options) -> Tables:
     """`settings` with one row per assignment, in file order. InputError over 16 MiB."""
-    pieces, total = [], 0
-    for piece in source.chunks():
-        pieces.append(piece)
-        total += len(piece)
-        if total > _MAX_BYTES:
-            raise InputError(source.label, "more than 16 MiB of KEY=VALUE text", "an environment dump", "leave it out")
-    lines = _lines(b"".join(pieces))
+    lines = _lines(source.whole(_MAX_BYTES, "more than 16 MiB of KEY=VALUE text", "an environment dump"))
     found = [match for match in map(_LINE.match, lines) if match]
     keys = [match[1] for match in found]
     values = [_value(match[1], match[2]) for match in found]

@@ -26,14 +26,9 @@ def sniff(head: bytes, name: str) -> bool:
 
 def read(source: Source, options: Options) -> Tables:
     """files, series, settings. InputError where it is cut, or logs nothing."""
-    pieces, total = [], 0
-    for piece in source.chunks():
-        pieces.append(piece)
-        total += len(piece)
-        if total > _MAX_BYTES:
-            raise InputError(source.label, "a trainer state of more than 512 MiB", "a smaller one", "leave it out")
+    data = source.whole(_MAX_BYTES, "a trainer state of more than 512 MiB", "a smaller one")
     try:
-        state = json.loads(b"".join(pieces))
+        state = json.loads(data)
         history = state["log_history"]
         rows = [(int(row["step"]), key, value) for row in history for key, value in row.items() if _number(key, value)]
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -126,7 +126,7 @@ class Rows:
     def tables(self) -> Tables:
         """`router_calls` and `router`."""
         calls, router = INGESTED["router_calls"], INGESTED["router"]
-        built = calls.build({name: [call.get(name) for call in self.calls] for name in calls.arrow.names})
+        built = calls.of_rows(self.calls)
         if not self.parts:
             return {"router_calls": built, "router": router.empty()}
         record = np.concatenate([np.full(len(e), number, np.int64) for number, e, _, _ in self.parts])

@@ -51,7 +51,7 @@ def read(source: Source, options: Options) -> Tables:
         )
     settings = [{"key": k, "value": v, "source": source.label} for k, v in flat.settings.items()]
     schema = INGESTED["settings"]
-    tables["settings"] = schema.build({n: [row.get(n) for row in settings] for n in schema.arrow.names})
+    tables["settings"] = schema.of_rows(settings)
     tables["files"] = _files(source.label, flat, tables)
     tables["quality"] = quality([{**note, "path": source.label} for note in flat.notes])
     return tables

@@ -55,7 +55,7 @@ def tables_of(collected: Collected) -> tuple[Tables, Ranks, set[str]]:
 
 def _built(name: str, rows: list[Row]) -> pa.Table:
     schema = INGESTED[name]
-    return schema.build({column: [row.get(column) for row in rows] for column in schema.arrow.names})
+    return schema.of_rows(rows)
 
 
 def _place(process: str | None) -> Row:

@@ -70,5 +70,5 @@ class Reader:
         """`log_events`, where there are any."""
         schema = INGESTED["log_events"]
         rows = list(self.events.values())
-        found: pa.Table = schema.build({name: [row.get(name) for row in rows] for name in schema.arrow.names})
+        found: pa.Table = schema.of_rows(rows)
         return {"log_events": found} if rows else {}

@@ -102,7 +102,7 @@ class Reader:
             return {}
         settle(self.rows, path)
         schema = INGESTED["bandwidths"]
-        return {"bandwidths": schema.build({c: [row.get(c) for row in self.rows] for c in schema.arrow.names})}
+        return {"bandwidths": schema.of_rows(self.rows)}
 
 
 def program(text: str) -> str | None:

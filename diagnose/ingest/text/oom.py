@@ -40,8 +40,4 @@ class Reader:
             rows["log_events"] = [
                 {"kind": "allocator_flushes", "level": "WARNING", "detail": detail, "count": sum(flushes)}
             ]
-        return {
-            name: INGESTED[name].build({c: [row.get(c) for row in found] for c in INGESTED[name].arrow.names})
-            for name, found in rows.items()
-            if found
-        }
+        return {name: INGESTED[name].of_rows(found) for name, found in rows.items() if found}

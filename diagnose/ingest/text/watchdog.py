@@ -84,8 +84,4 @@ class Reader:
     def tables(self, path: str) -> Tables:
         """`calls` that timed out and the messages as `log_events`, where there are any."""
         found = {"calls": list(self.calls.values()), "log_events": list(self.events.values())}
-        return {
-            name: INGESTED[name].build({c: [row.get(c) for row in rows] for c in INGESTED[name].arrow.names})
-            for name, rows in found.items()
-            if rows
-        }
+        return {name: INGESTED[name].of_rows(rows) for name, rows in found.items() if rows}
