@@ -261,6 +261,31 @@ def test_a_writer_that_changes_its_habits_in_the_middle(monkeypatch: pytest.Monk
     assert problems(tables) == {}
 
 
+@pytest.mark.parametrize("block", [64, 1000, 4096, 1 << 20])
+def test_old_spellings_in_every_block(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(kineto, "BLOCK_BYTES", block)
+    found = [event("aten::mm", ts=i, **{"external id": i + 1, "Input dims": [[4, 4]]}) for i in range(200)]
+    tables = read(trace(*found), piece=777)
+    assert rows(tables["events"], "external_id") == list(range(1, 201))
+    assert tables["op_args"].num_rows == 200
+
+
+def test_text_that_looks_like_another_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kineto, "BLOCK_BYTES", 64)
+    names = ["a", '}],"traceEvents":[{', "b"]
+    tables = read(trace(*[event(name) for name in names]), piece=1)
+    assert rows(tables["events"], "name") == names
+    assert problems(tables) == {}
+
+
+def test_a_cut_behind_an_inner_list_is_still_a_cut() -> None:
+    nested = event("b", cat="cpu_op", x='},{"ph":"X"', y=[{"z": 1}])
+    text = json.dumps([event("a"), nested])
+    tables = read(text[: text.index('"z": 1}]') + len('"z": 1}]')])
+    assert rows(tables["events"], "name") == ["a"]
+    assert set(problems(tables)) == {"truncated", "missing_base"}
+
+
 def test_phases_that_are_not_read_are_counted() -> None:
     tables = read(trace(event(), {**event(), "ph": "B"}, {**event(), "ph": "E"}, {"name": "no phase", "ts": 1}))
     assert rows(tables["files"], "events_count", "status") == [(1, "partial")]

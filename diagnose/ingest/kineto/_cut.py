@@ -75,7 +75,7 @@ class Cutter:
 
     def _usual(self, view: Bytes, opens: Indices, first: int) -> Candidates | None:
         """Candidates behind the separator that the writer used so far; others end up in slices that do not parse."""
-        if self._separator is None:
+        if self._separator is None or len(view) < 8:
             return None
         word, mask, length = self._separator
         words = np.ndarray((len(view) - 7,), np.uint64, view.data, strides=(1,))

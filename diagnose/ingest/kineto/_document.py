@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from diagnose.ingest.kineto._cut import Cut, Cutter, Indices
+from diagnose.ingest.kineto._cut import OPEN, Cut, Cutter, Indices
 from diagnose.ingest.kineto._faults import Faults
 from diagnose.ingest.kineto._header import Header, find_events, parse_head, parse_tail
 from diagnose.ingest.kineto._parse import SHAPES, Parser, Slices
 from diagnose.ingest.kineto._record import Record
 from diagnose.ingest.kineto._scan import Scanner, State
-from diagnose.ingest.kineto._sort import Codes, Sorter
-from diagnose.ingest.kineto._stream import PAD, Window
+from diagnose.ingest.kineto._sort import Sorted, Sorter
+from diagnose.ingest.kineto._stream import PAD, Ahead, Window
 from diagnose.ingest.kineto._survey import Survey
 from diagnose.ingest.kineto._values import Mask, Rows, has_non_finite, valid
 
@@ -27,6 +28,14 @@ class Document(NamedTuple):
     faults: Faults
     has_events: bool  # an event array was there, empty or not
     offset: int
+
+
+class Block(NamedTuple):
+    """A window, cut and sorted: all that can be said of it before its events are parsed."""
+
+    cut: Cut
+    slices: Slices
+    kinds: Sorted
 
 
 class Part(NamedTuple):
@@ -122,7 +131,7 @@ class Reader:
 
 
 class _Events:
-    """Reads the event array of one document."""
+    """Reads the event array of one document. While a block is parsed the next one is read, cut and sorted."""
 
     def __init__(self, reader: Reader, record: Record, faults: Faults) -> None:
         self._window, self._parser, self._cutter = reader.window, reader.parser, reader.cutter
@@ -134,47 +143,70 @@ class _Events:
 
     def read(self) -> bool:
         """Consume the array; True where it ended in order, False where the file did."""
+        window, block = self._window, self._cut(self._window)
         while True:
-            cut = self._cutter.cut(self._window.view, self._window.ended, self._in_doubt)
-            state, at = self._block(cut)
+            pending = self._look_ahead(block)
+            state, at = self._read(block)
+            ahead = pending.result() if pending else None
             if state is State.DOUBTFUL:
+                block = self._cut(window)
                 continue
-            self._window.consume(at)
+            was_next = ahead is not None and at == block.cut.rest
+            whole = window.reads_ahead or window.ended
+            window.consume(at)
             if state is State.ENDED:
                 return True
             if state is State.CUT:
-                place = self._window.offset + self._window.size
-                self._faults.add("truncated", at=place, detail="the file ends inside the list of events")
-                self._window.consume(self._window.size)
+                self._faults.add(
+                    "truncated", at=window.offset + window.size, detail="the file ends inside the list of events"
+                )
+                window.consume(window.size)
                 return False
-            if not self._window.ended:
-                self._window.fill()
+            if not whole:
+                window.fill()
+            block = ahead if ahead and was_next else self._cut(window)
 
-    def _block(self, cut: Cut) -> tuple[State, int]:
-        """Read what the cut offers: why it stopped, and how much of the window is done."""
+    def _look_ahead(self, block: Block) -> Future[Block] | None:
+        """Begin with the block that follows if nothing is wrong with this one, where one can follow."""
         window = self._window
-        slices = Slices(window.padded, cut.starts, cut.ends)
-        codes = self._sorter.sort(slices, cut.flat)
-        parsed, good = self._parse(slices, codes)
+        if window.reads_ahead or not len(block.slices) or self._is_last(block.cut):
+            return None
+        return self._parser.begin(lambda: self._cut(window.look_ahead(block.cut.rest)))
+
+    def _cut(self, source: Window | Ahead) -> Block:
+        padded = source.padded
+        cut = self._cutter.cut(padded[: source.size], source.ended, self._in_doubt)
+        slices = Slices(padded, cut.starts, cut.ends)
+        return Block(cut, slices, self._sorter.sort(slices, cut.flat))
+
+    def _is_last(self, cut: Cut) -> bool:
+        """Whether no event begins at the end of this block that a longer window would hold whole."""
+        window = self._window
+        return window.ended or cut.rest == window.size or bool(window.view[cut.rest] != OPEN)
+
+    def _read(self, block: Block) -> tuple[State, int]:
+        """Read what the cut offers: why it stopped, and how much of the window is done."""
+        window, (cut, slices, kinds) = self._window, block
+        parsed, good = self._parse(slices, kinds)
         if not self._in_doubt and not good.all():
             self._in_doubt = True
             return State.DOUBTFUL, 0
         mended: list[tuple[int, bytes]] = []
         state, at = State.STARVED, cut.rest
-        is_last = window.ended or cut.rest == window.size or window.view[cut.rest] != ord("{")
+        is_last = self._is_last(cut)
         if is_last or not good.all():
             state, at = self._mend(slices, cut, good, mended, is_last)
         starts = np.sort(np.append(cut.starts[good], [place for place, _ in mended])).astype(np.int64)
         self._suspicious |= any(part.shape == "device" and has_non_finite(part.found) for part in parsed)
         self._survey.look(window, starts, at, self._suspicious)
-        self._keep(slices, parsed, codes, good)
+        self._keep(slices, parsed, kinds, good)
         self._add_mended(mended)
         return state, at
 
-    def _parse(self, slices: Slices, codes: Codes) -> tuple[list[Part], Mask]:
+    def _parse(self, slices: Slices, kinds: Sorted) -> tuple[list[Part], Mask]:
         """The slices of each shape with their columns, and which slices are valid."""
-        good = codes >= 0
-        shapes = np.array([s.shape for s in self._sorter.sorts] or [""])[codes]
+        good = kinds.codes >= 0
+        shapes = np.array([s.shape for s in kinds.sorts] or [""])[kinds.codes]
         lots = [(shape, np.flatnonzero((shapes == shape) & good)) for shape in SHAPES]
         lots = [(shape, rows) for shape, rows in lots if len(rows)]
         chosen = [slices.take(rows) for _, rows in lots]
@@ -220,9 +252,9 @@ class _Events:
                 return scan.state, scan.at
             at = scan.at
 
-    def _keep(self, slices: Slices, parsed: list[Part], codes: Codes, good: Mask) -> None:
+    def _keep(self, slices: Slices, parsed: list[Part], found: Sorted, good: Mask) -> None:
         """Hand the good slices to the record."""
-        sorts = self._sorter.sorts
+        sorts, codes = found
         kinds = np.array([s.kind for s in sorts] or [0], np.int32)
         counts = np.bincount(codes[good], minlength=len(sorts))
         for sort, count in zip(sorts, counts, strict=True):
@@ -243,10 +275,10 @@ class _Events:
         ends = np.cumsum(lengths)
         padded = np.frombuffer(bytearray(b"".join(text for _, text in mended) + bytes(PAD)), np.uint8)
         slices = Slices(padded, ends - lengths, ends)
-        codes = self._sorter.sort(slices, np.zeros(len(mended), np.bool_))
-        parsed, good = self._parse(slices, codes)
+        kinds = self._sorter.sort(slices, np.zeros(len(mended), np.bool_))
+        parsed, good = self._parse(slices, kinds)
         for row in np.flatnonzero(~good):
             place, text = mended[row]
             detail = text[:120].decode(errors="replace")
             self._faults.add("damaged_event", at=self._window.offset + place, detail=detail)
-        self._keep(slices, parsed, codes, good)
+        self._keep(slices, parsed, kinds, good)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
+from typing import TypeVar
 
 import duckdb
 import numpy as np
@@ -22,6 +24,7 @@ from diagnose.ingest.kineto._cut import Indices
 from diagnose.ingest.kineto._stream import Bytes
 
 Spec = dict[str, object]
+Result = TypeVar("Result")
 
 TEXT, INT, REAL, JSON = "VARCHAR", "BIGINT", "DOUBLE", "JSON"
 MICROSECONDS = "DECIMAL(25,3)"  # exact nanoseconds, and room for nanoseconds written where microseconds belong
@@ -135,6 +138,10 @@ class Parser:
     def parse_all(self, jobs: list[tuple[Slices, Spec]]) -> list[pa.StructArray]:
         """`parse` for several lots of slices at once."""
         return list(self._pool.map(lambda job: self.parse(*job), jobs))
+
+    def begin(self, work: Callable[[], Result]) -> Future[Result]:
+        """Do some work beside the parsing."""
+        return self._pool.submit(work)
 
     def parse(self, slices: Slices, spec: Spec) -> pa.StructArray:
         """The keys of `spec` for each slice, in order; a null struct where a slice is not valid JSON."""

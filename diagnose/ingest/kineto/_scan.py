@@ -52,6 +52,7 @@ class Scanner:
     def __init__(self, text: str, starts: Indices, offset: int, last: bool, faults: Faults) -> None:
         self.left_to_survey = False  # something was repaired that only the survey counts
         self._text, self._starts, self._offset, self._last, self._faults = text, starts, offset, last, faults
+        self._end = len(text.rstrip())
 
     def scan(self, at: int, is_good: Callable[[int], bool]) -> Scan:
         """Read from `at` to the next good slice, the end of the array or the end of the window."""
@@ -90,6 +91,8 @@ class Scanner:
         except json.JSONDecodeError as error:
             if not self._last and _unfinished(error, len(self._text) - at):
                 return State.STARVED
+            if error.msg.startswith("Unterminated") or at + error.pos >= self._end:
+                return State.CUT  # valid to the last byte of the file: what looks like events in it stands in a text
             return self._mend(at)
         except RecursionError:
             return self._mend(at)

@@ -7,6 +7,7 @@ so, both are read straight from the bytes (exact: they stand at fixed places); a
 from __future__ import annotations
 
 import re
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -68,7 +69,7 @@ class Sort(NamedTuple):
 class Sorted(NamedTuple):
     """`sorts[code[i]]` for each slice; code -1: the slice is not valid JSON."""
 
-    sorts: list[Sort]
+    sorts: tuple[Sort, ...]
     codes: Codes
 
 
@@ -77,11 +78,12 @@ class Sorter:
 
     def __init__(self, parser: Parser) -> None:
         self._parser = parser
-        self._sorts: dict[tuple[str | None, str | None], int] = {}
-        self.sorts: list[Sort] = []
+        self._known: dict[tuple[str | None, str | None], int] = {}
+        self._sorts: list[Sort] = []
+        self._growing = Lock()  # the next block is sorted while repaired events of this one are
 
-    def sort(self, slices: Slices, flat: Mask) -> Codes:
-        """A code into `sorts` per slice; -1 where a slice is not valid JSON."""
+    def sort(self, slices: Slices, flat: Mask) -> Sorted:
+        """What each slice is."""
         codes = np.full(len(slices), -2, np.int32)
         lead = self._lead(slices)
         if lead:
@@ -89,7 +91,7 @@ class Sorter:
         todo = np.flatnonzero(codes == -2)
         if len(todo):
             codes[todo] = self._sort_by_parser(slices.take(todo))
-        return codes
+        return Sorted(tuple(self._sorts), codes)
 
     def _lead(self, slices: Slices) -> tuple[bytes, bytes] | None:
         for row in range(min(len(slices), 8)):
@@ -151,10 +153,11 @@ class Sorter:
 
     def _code(self, phase: str | None, category: str | None) -> int:
         pair = (phase, category)
-        if pair not in self._sorts:
-            self._sorts[pair] = len(self.sorts)
-            self.sorts.append(_decide(phase, category))
-        return self._sorts[pair]
+        with self._growing:
+            if pair not in self._known:
+                self._known[pair] = len(self._sorts)
+                self._sorts.append(_decide(phase, category))
+            return self._known[pair]
 
 
 def _decide(phase: str | None, category: str | None) -> Sort:

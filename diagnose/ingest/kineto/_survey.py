@@ -18,6 +18,7 @@ from diagnose.ingest.kineto._faults import Faults
 from diagnose.ingest.kineto._parse import Slices
 from diagnose.ingest.kineto._sort import Sort
 from diagnose.ingest.kineto._stream import Window
+from diagnose.ingest.kineto._values import valid
 
 _BARE = re.compile(rb"(?<=[:\[,\s])[+-]?(?:inf(?:inity)?|nan)(?=\s*[,}\]])", re.IGNORECASE)
 _WORDS = (b"inf", b"nan", b"Infinity", b"NaN")
@@ -56,8 +57,8 @@ class Survey:
             arguments = found.type.field("args").type if found.type.get_field_index("args") >= 0 else None
             if arguments is None or arguments.get_field_index(key) < 0 or not len(slices):
                 continue
-            values = pc.struct_field(found, ["args", key])
-            if values.null_count < len(values) or not any(old in text for text in slices.texts(_SAMPLE_ROWS)):
+            lacking = slices.take(np.flatnonzero(~valid(pc.struct_field(found, ["args", key])))[:_SAMPLE_ROWS])
+            if not any(old in text for text in lacking.texts(_SAMPLE_ROWS)):
                 continue
             new = np.frombuffer(b'"' + key.encode() + b'"', np.uint8)
             text = slices.padded.tobytes()
