@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -131,7 +132,10 @@ class Reader:
 
 
 class _Events:
-    """Reads the event array of one document. While a block is parsed the next one is read, cut and sorted."""
+    """Reads the event array of one document.
+
+    While a block is parsed the next one is read, cut and sorted, and the one before it is recorded.
+    """
 
     def __init__(self, reader: Reader, record: Record, faults: Faults) -> None:
         self._window, self._parser, self._cutter = reader.window, reader.parser, reader.cutter
@@ -140,6 +144,7 @@ class _Events:
         self._survey = Survey(faults)
         self._suspicious = False  # something was met that the survey must count, here and from here on
         self._in_doubt = False  # a slice did not parse: from here on cuts are weighed by depth
+        self._unrecorded: Callable[[], None] | None = None
 
     def read(self) -> bool:
         """Consume the array; True where it ended in order, False where the file did."""
@@ -148,10 +153,12 @@ class _Events:
             pending = self._look_ahead(block)
             state, at = self._read(block)
             ahead = pending.result() if pending else None
+            if not ahead or state is not State.STARVED or at != block.cut.rest:
+                ahead = None  # what follows is not known to begin where it was cut
+                self._record_last()
             if state is State.DOUBTFUL:
                 block = self._cut(window)
                 continue
-            was_next = ahead is not None and at == block.cut.rest
             whole = window.reads_ahead or window.ended
             window.consume(at)
             if state is State.ENDED:
@@ -164,7 +171,7 @@ class _Events:
                 return False
             if not whole:
                 window.fill()
-            block = ahead if ahead and was_next else self._cut(window)
+            block = ahead or self._cut(window)
 
     def _look_ahead(self, block: Block) -> Future[Block] | None:
         """Begin with the block that follows if nothing is wrong with this one, where one can follow."""
@@ -199,9 +206,20 @@ class _Events:
         starts = np.sort(np.append(cut.starts[good], [place for place, _ in mended])).astype(np.int64)
         self._suspicious |= any(part.shape == "device" and has_non_finite(part.found) for part in parsed)
         self._survey.look(window, starts, at, self._suspicious)
-        self._keep(slices, parsed, kinds, good)
-        self._add_mended(mended)
+        offset = window.offset
+
+        def record() -> None:
+            self._keep(slices, parsed, kinds, good, offset)
+            self._add_mended(mended, offset)
+
+        self._unrecorded = record
         return state, at
+
+    def _record_last(self) -> None:
+        """Record the block before, whose bytes stay where they are until this one was consumed."""
+        if self._unrecorded:
+            record, self._unrecorded = self._unrecorded, None
+            record()
 
     def _parse(self, slices: Slices, kinds: Sorted) -> tuple[list[Part], Mask]:
         """The slices of each shape with their columns, and which slices are valid."""
@@ -210,11 +228,13 @@ class _Events:
         lots = [(shape, np.flatnonzero((shapes == shape) & good)) for shape in SHAPES]
         lots = [(shape, rows) for shape, rows in lots if len(rows)]
         chosen = [slices.take(rows) for _, rows in lots]
-        found = self._parser.parse_all([(s, SHAPES[shape]) for s, (shape, _) in zip(chosen, lots, strict=True)])
+        pending = [self._parser.begin_parse(s, SHAPES[shape]) for s, (shape, _) in zip(chosen, lots, strict=True)]
+        self._record_last()
         parsed = []
-        for (shape, rows), lot, first in zip(lots, chosen, found, strict=True):
-            changed = self._survey.modernise(lot, first)
-            columns = self._parser.parse(lot, SHAPES[shape]) if changed else first
+        for (shape, rows), lot, found in zip(lots, chosen, pending, strict=True):
+            columns = found.result()
+            if self._survey.modernise(lot, columns):
+                columns = self._parser.parse(lot, SHAPES[shape])
             good[rows] = valid(columns)
             parsed.append(Part(shape, rows, columns))
         return parsed, good
@@ -252,22 +272,21 @@ class _Events:
                 return scan.state, scan.at
             at = scan.at
 
-    def _keep(self, slices: Slices, parsed: list[Part], found: Sorted, good: Mask) -> None:
-        """Hand the good slices to the record."""
+    def _keep(self, slices: Slices, parsed: list[Part], found: Sorted, good: Mask, offset: int) -> None:
+        """Hand the good slices of a block, which stands at `offset` of the file, to the record."""
         sorts, codes = found
         kinds = np.array([s.kind for s in sorts] or [0], np.int32)
         counts = np.bincount(codes[good], minlength=len(sorts))
         for sort, count in zip(sorts, counts, strict=True):
             self._survey.count(sort, int(count))
-        offset = self._window.offset
         for part in parsed:
             kept = good[part.rows]
             rows = part.rows[kept]
-            found = part.found if kept.all() else part.found.filter(pa.array(kept))
+            columns = part.found if kept.all() else part.found.filter(pa.array(kept))
             if len(rows):
-                self._record.add(part.shape, found, slices.take(rows), kinds[codes[rows]], offset)
+                self._record.add(part.shape, columns, slices.take(rows), kinds[codes[rows]], offset)
 
-    def _add_mended(self, mended: list[tuple[int, bytes]]) -> None:
+    def _add_mended(self, mended: list[tuple[int, bytes]], offset: int) -> None:
         """Read repaired texts as if they had stood in the file."""
         if not mended:
             return
@@ -280,5 +299,5 @@ class _Events:
         for row in np.flatnonzero(~good):
             place, text = mended[row]
             detail = text[:120].decode(errors="replace")
-            self._faults.add("damaged_event", at=self._window.offset + place, detail=detail)
-        self._keep(slices, parsed, kinds, good)
+            self._faults.add("damaged_event", at=offset + place, detail=detail)
+        self._keep(slices, parsed, kinds, good, offset)

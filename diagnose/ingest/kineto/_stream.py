@@ -1,7 +1,7 @@
 """A window over a stream of bytes that keeps its place: filled at one end, consumed at the other.
 
-The window is one reusable array and a second one for what is read ahead, so a long file costs the memory of two
-blocks, not of all its pieces.
+The window is one reusable array and two more for what is read ahead and what was just consumed, so a long
+file costs the memory of three blocks, not of all its pieces.
 Positions inside the window are relative; `offset` is the place of its first byte in the decompressed file.
 """
 
@@ -40,8 +40,9 @@ class Window:
         self._piece = memoryview(b"")
         self._block = block
         self._array = _empty(block)
-        self._spare: Bytes | None = None
+        self._spares: list[Bytes] = []  # arrays of the last two windows that joined, the older one first
         self._ahead: Ahead | None = None
+        self._begin = 0  # of the window in its array
         self.size = 0
         self.offset = 0
         self.ended = False
@@ -49,12 +50,12 @@ class Window:
     @property
     def view(self) -> Bytes:
         """The bytes in the window (writable, valid until the next `fill` or `consume`)."""
-        return self._array[: self.size]
+        return self._array[self._begin : self._begin + self.size]
 
     @property
     def padded(self) -> Bytes:
         """The window and `PAD` bytes behind it, whose content means nothing."""
-        return self._array[: self.size + PAD]
+        return self._array[self._begin : self._begin + self.size + PAD]
 
     @property
     def reads_ahead(self) -> bool:
@@ -63,25 +64,24 @@ class Window:
 
     def text(self, start: int = 0, stop: int | None = None) -> bytes:
         """A copy of part of the window."""
-        return self._array[start : self.size if stop is None else min(stop, self.size)].tobytes()
+        return self.view[start:stop].tobytes()
 
     def fill(self) -> None:
         """Add one block, or what is left; sets `ended` once the stream has no more."""
         assert self._ahead is None, "what was read ahead comes first"
         wanted = self.size + self._block
-        if wanted + PAD > len(self._array):
-            array = _empty(max(wanted, 2 * self.size))
-            array[: self.size] = self.view
-            self._array = array
+        array = self._array if wanted + PAD <= len(self._array) else _empty(max(wanted, 2 * self.size))
+        array[: self.size] = self.view
+        self._array, self._begin = array, 0
         self.size, self.ended = self._read(self._array, self.size)
 
     def look_ahead(self, start: int) -> Ahead:
-        """Read one block while the window stays as it is; for another thread, one at a time."""
+        """Read one block while the window, and the one before it, stay as they are; for another thread."""
         tail = self.view[start:]
         wanted = len(tail) + self._block
-        if self._spare is None or wanted + PAD > len(self._spare):
-            self._spare = _empty(wanted + self._block // 16)
-        array = self._spare
+        array = self._spares.pop(0) if len(self._spares) > 1 else _empty(0)
+        if wanted + PAD > len(array):
+            array = _empty(wanted + self._block // 16)
         array[: len(tail)] = tail
         self._ahead = Ahead(start, array, *self._read(array, len(tail)))
         return self._ahead
@@ -89,27 +89,18 @@ class Window:
     def consume(self, count: int) -> None:
         """Forget the first `count` bytes; what was read ahead joins the window."""
         self.offset += count
-        if self._ahead is None:
-            self._drop(count)
-            return
         ahead, self._ahead = self._ahead, None
-        between = self._array[count : ahead.start].copy()
-        self._array, self._spare, self.size, self.ended = ahead.array, self._array, ahead.size, ahead.ended
+        if ahead is None:
+            self._begin, self.size = self._begin + count, self.size - count
+            return
+        between = self.view[count : ahead.start].copy()
+        self._spares = [*self._spares[-1:], self._array]
+        self._array, self.ended = ahead.array, ahead.ended
+        self._begin = max(0, count - ahead.start)
+        self.size = ahead.size - self._begin
         if len(between):
-            self._put_back(between)
-        elif count > ahead.start:
-            self._drop(count - ahead.start)
-
-    def _drop(self, count: int) -> None:
-        left = self.size - count
-        self._array[:left] = self._array[count : self.size].copy()
-        self.size = left
-
-    def _put_back(self, before: Bytes) -> None:
-        array = _empty(len(before) + self.size)
-        array[: len(before)] = before
-        array[len(before) : len(before) + self.size] = self.view
-        self._array, self.size = array, len(before) + self.size
+            self._array = np.concatenate([between, self.padded])
+            self.size += len(between)
 
     def _read(self, array: Bytes, size: int) -> tuple[int, bool]:
         """Put one block behind the first `size` bytes: how many there are then, and whether the stream ended."""
