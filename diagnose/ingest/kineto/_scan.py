@@ -24,6 +24,8 @@ _BETWEEN = re.compile(r"[\s,]*")
 _ANOTHER_EVENT = re.compile(r'[^\s:\[{(]\s*(\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args)"\s*:)')
 _AFTER_ARRAY = re.compile(r'\s*(?:,\s*"[^"]+"\s*:|,?\s*\}|,?\s*\Z|[\[{\0])')
 _LOOK_AHEAD = 4096
+_WORDS = ("null", "true", "false", "NaN", "Infinity", "-Infinity")
+_LONGEST_TOKEN = 10  # bytes, of a word and of an escaped character
 _FIRST_PIECE = 1 << 14  # characters; what a failed decoding costs grows with the text it is given
 _END_OF_ARRAY = re.compile(r'\}\s*,?\s*\](?=\s*(?:,\s*"[^"]+"\s*:|\}\s*(?:[\[{]|\Z)|\Z))')
 
@@ -91,8 +93,8 @@ class Scanner:
         except json.JSONDecodeError as error:
             if not self._last and _unfinished(error, len(self._text) - at):
                 return State.STARVED
-            if error.msg.startswith("Unterminated") or at + error.pos >= self._end:
-                return State.CUT  # valid to the last byte of the file: what looks like events in it stands in a text
+            if self._is_cut(error, at + error.pos):
+                return State.CUT
             return self._mend(at)
         except RecursionError:
             return self._mend(at)
@@ -116,6 +118,15 @@ class Scanner:
                 if whole or end < len(piece):
                     return at + int(end)
             size *= 16
+
+    def _is_cut(self, error: json.JSONDecodeError, pos: int) -> bool:
+        """Whether all is valid to the last byte of the file, so what looks like events in it stands in a text."""
+        left = self._text[pos : min(self._end, pos + _LONGEST_TOKEN)]
+        return (
+            error.msg.startswith("Unterminated")
+            or (error.msg.startswith("Invalid \\u") and pos + _LONGEST_TOKEN > self._end)
+            or any(word.startswith(left) for word in _WORDS)
+        )
 
     def _tidied(self, at: int, text: str) -> bytes:
         raw, problem = tidy(text.encode("latin-1"))
