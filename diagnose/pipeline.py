@@ -6,7 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Container, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from functools import partial
 from graphlib import TopologicalSorter
 from multiprocessing import get_context
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from diagnose import advice, analyses, assets, engine, ingest, schema, selection, summary
+from diagnose import advice, analyses, assets, engine, ingest, processors, schema, selection, summary
 from diagnose.findings import Diagnosis
 from diagnose.schema import Tables, TableSchema
 from diagnose.selection import Selection
@@ -27,6 +27,10 @@ WORTH_A_PROCESS_BYTES = 4 << 20
 """Below this many bytes on disk, starting worker processes costs more than it saves (0.5 s each)."""
 LEAST_MEAN_BYTES = 128 << 10
 """Files smaller than this on average are read faster than their tables travel between processes."""
+MOST_ANALYSES = 4
+"""At a time: each holds memory of its own."""
+TOO_LARGE_FOR_TWO_BYTES = 1 << 30
+"""Tables above this are analysed one by one: there may not be the memory for two."""
 
 
 class Analysis(NamedTuple):
@@ -115,12 +119,40 @@ def _read_in_processes(
     return parts
 
 
-def derive(tables: Tables, selected: Selection = selection.EVERYTHING, wanted: Container[str] | None = None) -> Tables:
-    """`tables` plus derived tables whose inputs exist, computed in dependency order.
+def derive(
+    tables: Tables,
+    selected: Selection = selection.EVERYTHING,
+    wanted: Container[str] | None = None,
+    workers: int | None = None,
+) -> Tables:
+    """`tables` plus derived tables whose inputs exist, each computed once what it rests on is there.
 
     `wanted`: names of the tables the caller will look at; only these and what they rest on are computed (None: all).
+    `workers`: analyses at a time; default one per core, MOST_ANALYSES at most, and one where the tables are huge.
     """
     known = discover()
+    order = _order(known, wanted)
+    graph = TopologicalSorter({name: {*known[name].needs, *known[name].optional} & order.keys() for name in order})
+    result = selection.of_ranks(selection.of_one_unit(selection.of_one_run(tables)), selected)
+    derived: Tables = {}
+    with ThreadPoolExecutor(workers or _analyses_at_a_time(result)) as pool:
+        running: dict[Future[pa.Table], str] = {}
+        graph.prepare()
+        while graph.is_active():
+            for name in graph.get_ready():
+                if all(need in result or need in derived for need in known[name].needs):
+                    running[pool.submit(_derive_one, known[name], result | derived, selected)] = name
+                else:
+                    graph.done(name)
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                name = running.pop(done)
+                derived[name] = done.result()
+                graph.done(name)
+    return result | {name: derived[name] for name in order if name in derived}
+
+
+def _order(known: dict[str, Analysis], wanted: Container[str] | None) -> dict[str, None]:
+    """Names of the analyses to do, each behind those it rests on."""
     graph = {a.name: {*a.needs, *a.optional} for a in known.values()}
     order = [name for name in TopologicalSorter(graph).static_order() if name in known]
     if wanted is not None:
@@ -128,15 +160,19 @@ def derive(tables: Tables, selected: Selection = selection.EVERYTHING, wanted: C
         for name in reversed(order):
             used |= graph[name] if name in used else set()
         order = [name for name in order if name in used]
-    result = selection.of_ranks(selection.of_one_unit(selection.of_one_run(tables)), selected)
-    for analysis in (known[name] for name in order):
-        if not all(need in result for need in analysis.needs):
-            continue
-        given = {name: result[name] for name in (*analysis.needs, *analysis.optional) if name in result}
-        derived = analysis.function(**given)
-        schema.check(analysis.name, derived, analysis.schema)
-        result[analysis.name] = selection.of_steps(analysis.name, derived, selected)
-    return result
+    return dict.fromkeys(order)
+
+
+def _analyses_at_a_time(tables: Tables) -> int:
+    size = sum(table.nbytes for table in tables.values())
+    return 1 if size > TOO_LARGE_FOR_TWO_BYTES else min(MOST_ANALYSES, processors.usable())
+
+
+def _derive_one(analysis: Analysis, tables: Tables, selected: Selection) -> pa.Table:
+    given = {name: tables[name] for name in (*analysis.needs, *analysis.optional) if name in tables}
+    derived = analysis.function(**given)
+    schema.check(analysis.name, derived, analysis.schema)
+    return selection.of_steps(analysis.name, derived, selected)
 
 
 def rules(folders: Sequence[str | Path] = ()) -> list[engine.Rule]:
@@ -170,7 +206,7 @@ def run(
     if job is not None:
         given.append(job)
     checked = rules(rule_folders)
-    tables = derive(read([str(p) for p in given], workers, progress, selected.ranks), selected)
+    tables = derive(read([str(p) for p in given], workers, progress, selected.ranks), selected, workers=workers)
     outcomes = engine.evaluate(checked, tables, overrides or {})
     symptoms, questions = engine.symptoms(outcomes, tables), engine.questions(outcomes, tables)
     return advice.with_plan(summary.summarise(tables, outcomes, engine.ranked(outcomes), symptoms, questions))

@@ -61,6 +61,15 @@ def test_every_order_of_tables_is_derivable() -> None:
     assert set(ANALYSES) <= set(derived)
 
 
+def test_analyses_side_by_side_find_what_they_find_in_turn() -> None:
+    read = pipeline.read([str(ROOT / "fixtures" / "gloo_slow_rank" / "ddp_slow")])
+
+    alone, together = pipeline.derive(read, workers=1), pipeline.derive(read, workers=4)
+
+    assert list(alone) == list(together)
+    assert all(alone[name].equals(together[name]) for name in alone)
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_modules_stay_small_and_documented(path: Path) -> None:
     text = path.read_text("utf-8")

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
+NO_RANK = -(1 << 30)
+"""Stands for the rank of rows that name none."""
+
 
 def dictionary(column: pa.ChunkedArray) -> list[str]:
     """Distinct values of a LABEL column; the last place is for nulls."""
@@ -99,6 +102,8 @@ def rows_of(ids: Ints, wanted: Ints) -> Ints:
     """Row in `ids` (distinct, any order) of each wanted id; -1 where it is absent."""
     if not len(ids):
         return np.full(len(wanted), -1, dtype=np.int64)
-    order = np.arange(len(ids)) if (ids[1:] > ids[:-1]).all() else np.argsort(ids, kind="stable")
+    if (ids[1:] > ids[:-1]).all():
+        return lookup(ids, wanted)
+    order = np.argsort(ids, kind="stable")
     found = lookup(ids[order], wanted)
     return take(order, found, -1)

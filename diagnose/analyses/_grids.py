@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from diagnose.analyses._columns import Ints, dictionary, integers
+from diagnose.analyses._columns import NO_RANK, Ints, dictionary, integers
 from diagnose.formulas import metrics
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-NO_RANK = -(1 << 30)
 _SEGMENT_STEPS = 1 << 40
 _CHUNK_ROWS = 1 << 20
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnose.analyses._columns import Flags, Ints, codes, dictionary, flags, integers, rows_of
+from diagnose.analyses._columns import NO_RANK, Flags, Ints, codes, dictionary, flags, integers, rows_of
 from diagnose.analyses._memory_stacks import CLASSES, meaning
 from diagnose.analyses._replay import Lives
 from diagnose.analyses._work import of_rank
@@ -74,7 +74,7 @@ def _optimizer_marks(rank: int, device: int, events: pa.Table, marks: pa.Table |
     if marks is None or not marks.num_rows or not len(times) or (times < 0).any():
         return np.zeros(0, dtype=np.int64)
     named = pc.starts_with(marks["name"].cast(pa.string()), "Optimizer.step")
-    own = (integers(marks["rank"], -(1 << 30)) == rank) & (integers(marks["device"], device) == device)
+    own = (integers(marks["rank"], NO_RANK) == rank) & (integers(marks["device"], device) == device)
     starts = integers(marks.filter(pc.and_(named, pa.array(own)))["ts_ns"])
     return np.unique(np.searchsorted(times, np.sort(starts)))
 
@@ -89,7 +89,7 @@ def of_trace(rank: int, allocations: pa.Table, events: pa.Table | None, op_args:
         return nothing
     from diagnose.analyses._host import HostStack
 
-    mine = of_rank(events, rank, absent=-(1 << 30))
+    mine = of_rank(events, rank, absent=NO_RANK)
     row = rows_of(integers(mine["event_id"]), integers(allocations["event_id"], -1))
     if (row < 0).any():
         return nothing

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from diagnose.analyses._columns import Ints, codes, dictionary, integers
+from diagnose.analyses._columns import NO_RANK, Ints, codes, dictionary, integers
 
 _UNITS = {"gib": 1 << 30, "gb": 10**9, "mib": 1 << 20, "mb": 10**6, "kib": 1 << 10, "kb": 10**3, "bytes": 1, "b": 1}
 _UNIT = re.compile(r"[\W_](gib|gb|mib|mb|kib|kb|bytes|b)\W*$")
@@ -61,7 +61,7 @@ def tracks(series: pa.Table | None, kinds: tuple[str, ...] = KINDS) -> list[Trac
     if not wanted:
         return []
     code = codes(series["metric"])
-    ranks, steps = integers(series["rank"], -(1 << 30)), integers(series["step"], -1)
+    ranks, steps = integers(series["rank"], NO_RANK), integers(series["step"], -1)
     values = np.asarray(series["value"].fill_null(np.nan), dtype=np.float64)
     found: dict[tuple[int, str], Track] = {}
     for number, kind in wanted.items():
@@ -70,6 +70,6 @@ def tracks(series: pa.Table | None, kinds: tuple[str, ...] = KINDS) -> list[Trac
         for rows in np.split(mine, np.flatnonzero(np.diff(ranks[mine])) + 1) if len(mine) else []:
             rank = int(ranks[rows[0]])
             size = np.rint(values[rows] * kind[1]).astype(np.int64)
-            known = None if rank == -(1 << 30) else rank
+            known = None if rank == NO_RANK else rank
             found.setdefault((rank, kind[0]), Track(known, kind[0], steps[rows], size))
     return [found[key] for key in sorted(found)]

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.analyses import _replay
-from diagnose.analyses._columns import Flags, Ints, flags, integers, label
+from diagnose.analyses._columns import NO_RANK, Flags, Ints, flags, integers, label
 from diagnose.analyses._memory_context import Context, of_snapshot, of_trace
 from diagnose.analyses._memory_roles import PARTS, roles
-from diagnose.schema import BOOL, FLOAT, INT32, INT64, LABEL, TEXT, UINT64, table
+from diagnose.schema import BOOL, FLOAT, INGESTED, INT32, INT64, LABEL, TEXT, UINT64, table
 
 SCHEMA = table(
     "allocation and its life",
@@ -74,40 +74,40 @@ def lifetimes(
 
 def groups(allocations: pa.Table, blocks: pa.Table | None) -> Iterator[Group]:
     """Events in order per rank, device and source. In traces of accelerators host memory is left out."""
-    empty = blocks.slice(0, 0) if blocks is not None else None
-    keys = {(r, d, "snapshot") for r, d in _keys(blocks)} if blocks is not None else set()
-    from_trace = pc.is_valid(allocations["event_id"])
-    for source in ("snapshot", "trace"):
-        chosen = allocations.filter(from_trace if source == "trace" else pc.invert(from_trace))
-        keys |= {(r, d, source) for r, d in _keys(chosen)}
-    accelerated = {r for r, d, s in keys if s == "trace" and d >= 0}
-    for rank, device, source in sorted(keys):
+    held = _owners(INGESTED["blocks"].empty() if blocks is None else blocks)
+    made = _owners(allocations)
+    traced = flags(pc.is_valid(allocations["event_id"]))
+    found = {(r, d, "trace" if t else "snapshot") for r, d, t in _distinct(*made, traced)}
+    found |= {(r, d, "snapshot") for r, d in _distinct(*held)}
+    accelerated = {r for r, d, s in found if s == "trace" and d >= 0}
+    for rank, device, source in sorted(found):
         if source == "trace" and device < 0 and rank in accelerated:
             continue
-        mine = _of(allocations, rank, device)
-        valid = pc.is_valid(mine["event_id"])
-        mine = mine.filter(valid if source == "trace" else pc.invert(valid))
-        if source == "trace":
-            mine = mine.take(pa.array(np.argsort(integers(mine["ts_ns"]), kind="stable")))
-        own = _of(blocks, rank, device) if blocks is not None and source == "snapshot" else empty
-        yield Group(rank, device, source, mine, own if own is not None else _no_blocks())
+        mine = (made[0] == rank) & (made[1] == device) & (traced == (source == "trace"))
+        events = _rows(allocations, mine, by_time=source == "trace")
+        own = (held[0] == rank) & (held[1] == device) & (source == "snapshot")
+        yield Group(rank, device, source, events, INGESTED["blocks"].empty() if blocks is None else _rows(blocks, own))
 
 
-def _no_blocks() -> pa.Table:
-    from diagnose.schema import INGESTED
-
-    return INGESTED["blocks"].empty()
-
-
-def _keys(rows: pa.Table) -> set[tuple[int, int]]:
-    distinct = rows.select(["rank", "device"]).group_by(["rank", "device"]).aggregate([]).to_pylist()
-    return {(-(1 << 30) if r["rank"] is None else r["rank"], -1 if r["device"] is None else r["device"])
-            for r in distinct}  # fmt: skip
+def _owners(rows: pa.Table) -> tuple[Ints, Ints]:
+    """Rank and device of each row; `NO_RANK` and -1 where unknown."""
+    return integers(rows["rank"], NO_RANK), integers(rows["device"], -1)
 
 
-def _of(rows: pa.Table, rank: int, device: int) -> pa.Table:
-    ranks, devices = integers(rows["rank"], -(1 << 30)), integers(rows["device"], -1)
-    return rows.filter(pa.array((ranks == rank) & (devices == device)))
+def _distinct(*columns: np.ndarray) -> list[tuple[int, ...]]:
+    names = [str(i) for i in range(len(columns))]
+    distinct = pa.table(list(columns), names).group_by(names).aggregate([])
+    return list(zip(*(distinct[name].to_pylist() for name in names), strict=True))
+
+
+def _rows(table: pa.Table, chosen: Flags, by_time: bool = False) -> pa.Table:
+    """The chosen rows, copied only where some are left out or not in order."""
+    mine = table if chosen.all() else table.filter(pa.array(chosen))
+    if by_time:
+        ts_ns = integers(mine["ts_ns"])
+        if (np.diff(ts_ns) < 0).any():
+            mine = mine.take(pa.array(np.argsort(ts_ns, kind="stable")))
+    return mine
 
 
 def _of_group(group: Group, context: Context) -> pa.Table:
@@ -167,7 +167,7 @@ def _table(group: Group, found: _replay.Lives, role: tuple[Ints, np.ndarray, lis
     end_ns = np.where(found.end < n, times[np.minimum(found.end, n)], -1)
     hidden = np.zeros(count, dtype=bool)
     hidden[count - 1 :] = unseen
-    rank = None if group.rank == -(1 << 30) else group.rank
+    rank = None if group.rank == NO_RANK else group.rank
     return SCHEMA.build(
         {
             "rank": pa.array([rank], pa.int32()).take(pa.array(np.zeros(count, np.int64))),

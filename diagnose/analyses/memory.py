@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses._allocator_counters import SOURCE, latest
-from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers
+from diagnose.analyses._columns import NO_RANK, Flags, Ints, codes, dictionary, integers
 from diagnose.analyses._memory_roles import PARTS
 from diagnose.analyses._memory_series import KINDS, Track, tracks
 from diagnose.analyses.lifetimes import Group, groups
@@ -57,7 +57,7 @@ def memory(
 
 def mine(lifetimes: pa.Table, group: Group) -> pa.Table:
     """Lives of one group."""
-    rank, device = integers(lifetimes["rank"], -(1 << 30)), integers(lifetimes["device"], -1)
+    rank, device = integers(lifetimes["rank"], NO_RANK), integers(lifetimes["device"], -1)
     source = codes(lifetimes["source"])
     names = dictionary(lifetimes["source"])
     wanted = names.index(group.source) if group.source in names else -2
@@ -117,9 +117,7 @@ _RESERVES = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_
 
 
 def own_rows(rows: pa.Table, group: Group) -> Flags:
-    return np.asarray(
-        (integers(rows["rank"], -(1 << 30)) == group.rank) & (integers(rows["device"], -1) == group.device)
-    )
+    return np.asarray((integers(rows["rank"], NO_RANK) == group.rank) & (integers(rows["device"], -1) == group.device))
 
 
 def _of_group(group: Group, lifetimes: pa.Table, segments: pa.Table | None) -> pa.Table:
@@ -130,7 +128,7 @@ def _of_group(group: Group, lifetimes: pa.Table, segments: pa.Table | None) -> p
     at = _fullest(allocated)
     by_part = part_totals(lives, n, at)
     times = np.append(-1, integers(group.events["ts_ns"], -1))[at]
-    rank = None if group.rank == -(1 << 30) else group.rank
+    rank = None if group.rank == NO_RANK else group.rank
     columns = {
         "rank": pa.array([rank] * len(at), pa.int32()),
         "device": np.full(len(at), group.device, np.int32),

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from diagnose.analyses._columns import Ints
-from diagnose.analyses._grids import NO_RANK, Floats, Grid, aligned, grids
+from diagnose.analyses._columns import NO_RANK, Ints
+from diagnose.analyses._grids import Floats, Grid, aligned, grids
 from diagnose.analyses._job_steps import NEEDED, job_steps
 from diagnose.schema import BOOL, FLOAT, INT32, INT64, LABEL, RANKS, table
 

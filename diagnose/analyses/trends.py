@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from diagnose.analyses._columns import Ints
-from diagnose.analyses._grids import NO_RANK, Floats, Grid, aligned, grids, over_ranks
+from diagnose.analyses._columns import NO_RANK, Ints
+from diagnose.analyses._grids import Floats, Grid, aligned, grids, over_ranks
 from diagnose.analyses._job_steps import NEEDED, JobSteps, job_steps
 from diagnose.analyses._router_signs import router_series
 from diagnose.analyses._shapes_of_series import Shape, shape

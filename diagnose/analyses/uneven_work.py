@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from diagnose import sql
 from diagnose.analyses import expert_balance as experts
-from diagnose.analyses._columns import Ints
-from diagnose.analyses._grids import NO_RANK, Floats, aligned, grids
+from diagnose.analyses._columns import NO_RANK, Ints
+from diagnose.analyses._grids import Floats, aligned, grids
 from diagnose.analyses._pipeline_work import joined, work_of
 from diagnose.schema import FLOAT, INT32, INT64, LABEL, RANKS, table
 

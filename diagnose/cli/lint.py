@@ -23,7 +23,7 @@ def command(paths: Paths, workers: Workers = None, strict: Strict = False, quiet
     from diagnose.cli import _progress
 
     with _progress.reading(quiet) as progress:
-        tables = pipeline.derive(pipeline.read(paths, workers, progress))
+        tables = pipeline.derive(pipeline.read(paths, workers, progress), workers=workers)
     inputs, quality = summary.inputs(tables), summary.quality(tables)
     if not quiet:
         _print(Console(highlight=False), inputs, quality)

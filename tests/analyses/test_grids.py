@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnose.analyses import _grids
-from diagnose.analyses._grids import NO_RANK, grids
+from diagnose.analyses._columns import NO_RANK
+from diagnose.analyses._grids import grids
 from diagnose.analyses.device_series import device_series
 from diagnose.schema import INGESTED
 

@@ -173,12 +173,26 @@ def test_rows_are_disjoint_and_exactly_the_time_without_work(work, calls):
             {"kind": "kernel", "name": "gemm", "ts_ns": start, "dur_ns": length, "launch_id": number, "stream": number}
         )
     events += [{"kind": NAMES[k][0], "name": NAMES[k][1], "ts_ns": s, "dur_ns": n} for k, s, n in calls]
-    result = analysed(rows.events(events))["idle"].to_pylist()
-    cells = [t for r in result for t in range(r["ts_ns"], r["ts_ns"] + r["dur_ns"])]
+    found = analysed(rows.events(events))
+    cells = [t for r in found["idle"].to_pylist() for t in range(r["ts_ns"], r["ts_ns"] + r["dur_ns"])]
     starts = [launch + delay for launch, delay, _ in work]
     busy = {t for s, (_, _, n) in zip(starts, work, strict=True) for t in range(s, s + n)}
-    last = max(s + n for s, (_, _, n) in zip(starts, work, strict=True))
-    assert sorted(cells) == [t for t in range(min(starts), last) if t not in busy]
+    steps = [(r["ts_ns"], r["ts_ns"] + r["dur_ns"]) for r in found["steps"].to_pylist()]  # ranges that tile become some
+    first = min([*starts, *(start for start, _ in steps)])
+    last = max([*(s + n for s, (_, _, n) in zip(starts, work, strict=True)), *(end for _, end in steps)])
+    assert sorted(cells) == [t for t in range(first, last) if t not in busy]
+
+
+def test_ranges_that_tile_the_recording_are_steps_and_so_is_what_they_idle():
+    table = rows.events(
+        [
+            {"kind": "kernel", "name": "gemm", "ts_ns": 0, "end": 0},
+            *({"kind": "annotation", "name": "get_batch", "ts_ns": s, "end": s + 1} for s in range(3)),
+        ]
+    )
+    found = analysed(table)
+    assert found["steps"].num_rows == 3
+    assert sum(found["idle"]["dur_ns"].to_pylist()) == 3
 
 
 def test_no_work_no_idle():

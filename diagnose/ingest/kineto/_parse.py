@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from diagnose import processors
 from diagnose.ingest.kineto._cut import Indices
 from diagnose.ingest.kineto._stream import Bytes
 
@@ -162,9 +163,4 @@ def _connect(process: int) -> duckdb.DuckDBPyConnection:
 
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_cpus(), thread_name_prefix="kineto")
-
-
-def _cpus() -> int:
-    """Processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return ThreadPoolExecutor(processors.usable(), thread_name_prefix="kineto")
