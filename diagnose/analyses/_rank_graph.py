@@ -18,7 +18,7 @@ from diagnose.analyses._columns import Flags, Ints, codes, integers
 from diagnose.analyses._dependency_graph import Layout, Times, lay_out
 from diagnose.analyses._partition import partition
 from diagnose.analyses._pipeline_places import Places
-from diagnose.analyses._rank_timeline import OWN_PARTS, Timeline, timeline_of
+from diagnose.analyses._rank_timeline import OWN_PARTS, Timeline, returned, timeline_of
 
 
 class Ranks(NamedTuple):
@@ -44,7 +44,10 @@ def ranks_of(  # noqa: PLR0913, PLR0917  (one parameter per table)
     """The graph of all ranks whose clocks can be compared, or why there is none. `places`: stages of a pipeline."""
     shift = arrival.start_ns - integers(calls["ts_ns"])
     ranks = np.array(sorted(pc.unique(spans["rank"]).to_pylist()), np.int64)
-    owner = integers(calls["rank"])
+    owner, stream = integers(calls["rank"]), integers(calls["stream"], -1)
+    begin = integers(calls["ts_ns"])
+    end = begin + integers(calls["dur_ns"])
+    met = (stream < 0) & arrival.comparable & (arrival.synchronising | arrival.paired)
     found: list[_Own] = []
     for rank in ranks.tolist():
         begins, last = _window(rank, spans, steps, kernels)
@@ -53,14 +56,15 @@ def ranks_of(  # noqa: PLR0913, PLR0917  (one parameter per table)
         if not len(rows):
             return f"rank {rank} shares no call with another"
         mine = [t.filter(pc.equal(t["rank"], rank)) for t in (kernels, idle, collectives)]
-        begin = integers(calls["ts_ns"])
-        end = begin + integers(calls["dur_ns"])
         inside = np.flatnonzero((owner == rank) & (begin >= window[0]) & (end <= window[1]))
         inside = inside[np.argsort(begin[inside], kind="stable")]
-        line = timeline_of(begin[inside], end[inside], integers(calls["stream"], -1)[inside], window, partition(*mine))
+        sets = partition(*mine)
+        came = (arrival.last_ns - arrival.error_ns - shift)[inside]
+        until = np.where(met[inside], returned(end[inside], np.maximum(came, begin[inside]), sets), end[inside])
+        line = timeline_of(begin[inside], until, stream[inside], window, sets)
         offset = int(shift[rows[len(rows) // 2]])
         step = np.maximum(np.searchsorted(begins, line.piece[:, 0], "right") - 1, 0)
-        found.append(_Own(line, inside, step, window[0] + offset, window[1] + offset))
+        found.append(_Own(line, inside, until + shift[inside], step, window[0] + offset, window[1] + offset))
     counts = integers(spans["rank"])
     steps_count = int(np.unique(counts, return_counts=True)[1].max())
     stage = np.array([places.get(rank, (0, 0))[0] for rank in ranks.tolist()])
@@ -68,10 +72,12 @@ def ranks_of(  # noqa: PLR0913, PLR0917  (one parameter per table)
 
 
 class _Own(NamedTuple):
-    """One rank: its timeline, its rows of `calls_on_device`, step of each piece, begin and end on the common clock."""
+    """One rank: its timeline, its rows of `calls_on_device`, when it went on after each, step of each piece, begin and
+    end; times on the common clock."""
 
     line: Timeline
     rows: Ints
+    until_ns: Ints
     step: Ints
     begin: int
     end: int
@@ -106,8 +112,8 @@ def _joined(
         columns["call"].append(np.concatenate([np.full(len(line.piece), -1), absent, rows]))
         columns["interval"].append(np.concatenate([line.interval, absent, absent]))
         columns["step"].append(np.concatenate([own.step, absent, absent]))
-        length = arrival.end_ns[rows] - arrival.start_ns[rows]
-        moving = np.clip(arrival.end_ns[rows] - arrival.last_ns[rows], 0, length)
+        length = own.until_ns - arrival.start_ns[rows]
+        moving = np.clip(own.until_ns - arrival.last_ns[rows], 0, length)
         took = np.where(shared[rows], moving, length)
         durations.append(np.concatenate([line.parts.sum(axis=1), line.lag_ns, took]).astype(float))
         parts.append(line.parts.astype(float))

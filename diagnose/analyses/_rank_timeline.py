@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from diagnose.analyses import _intervals as iv
-from diagnose.analyses._columns import Flags, Ints
+from diagnose.analyses._columns import Flags, Ints, take
+from diagnose.analyses._work import NEVER
 from diagnose.schema import COMM_PARTS, PARTS
 
 OWN_PARTS = (*(p for p in PARTS if p not in COMM_PARTS), "begin", "under_comm")
@@ -51,6 +52,18 @@ def timeline_of(start: Ints, end: Ints, stream: Ints, window: tuple[int, int], s
     parts[:, -1] = (piece[:, 1] - piece[:, 0]) - parts[:, :-1].sum(axis=1)
     lag, edges = _edges(start, end, stream, piece, standing)
     return Timeline(piece, parts, np.searchsorted(start, piece[:, 1], "left"), lag, *edges)
+
+
+def returned(end: Ints, last: Ints, sets: dict[str, Ints]) -> Ints:
+    """When the rank went on after each call on the host; `last`: when the last rank came, on this rank's clock.
+
+    The thread that moves the data may be scheduled milliseconds late to note its end. Where own work ran again before
+    that, what the rank stood still for when the last rank came was over.
+    """
+    exposed = iv.merge(*(sets[part] for part in COMM_PARTS))
+    at = iv.index_at(exposed, last)
+    resumed = take(exposed[:, 1], at, NEVER)
+    return np.where((at >= 0) & (resumed < end), resumed, end)
 
 
 def _standing_still(exposed: Ints, end: Ints) -> Ints:
