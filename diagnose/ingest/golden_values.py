@@ -27,8 +27,9 @@ def sniff(head: bytes, name: str) -> bool:
 
 def read(source: Source, options: Options) -> Tables:
     """`series` of every metric. InputError where it is cut or holds no numbers."""
+    data = source.whole(_MAX_BYTES, "golden values of more than 256 MiB", "a smaller file")
     try:
-        document = json.loads(b"".join(source.chunks())[:_MAX_BYTES])
+        document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InputError(source.label, "golden values that do not parse", "a whole file", "copy it again") from error
     step: list[int] = []

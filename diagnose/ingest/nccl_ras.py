@@ -34,7 +34,7 @@ def sniff(head: bytes, name: str) -> bool:
 
 def read(source: Source, options: Options) -> Tables:
     """`communicators` and `log_events` of one report."""
-    data = b"".join(source.chunks())[:_MAX_BYTES]
+    data = source.whole(_MAX_BYTES, "a RAS report of more than 256 MiB", "one report")
     repaired = 0
     if data.lstrip()[:1] == b"{":
         data, repaired = _COMMA.subn(rb"\1,\n\2", data)

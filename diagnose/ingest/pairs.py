@@ -33,7 +33,7 @@ def sniff(head: bytes, name: str) -> bool:
 
 def read(source: Source, options: Options) -> Tables:
     """`pairs` with one row per line. InputError where no line can be read."""
-    text = b"".join(source.chunks())[:_MAX_BYTES].decode("utf-8", "replace")
+    text = source.whole(_MAX_BYTES, "pairs of hosts in more than 64 MiB", "a smaller table").decode("utf-8", "replace")
     first, _, rest = text.partition("\n")
     found = _columns(_words(first))
     assert found is not None, "read follows sniff"

@@ -13,14 +13,16 @@ import tarfile
 import zipfile
 import zlib
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from diagnose import pipeline
 from diagnose.errors import InputError
-from diagnose.ingest import Source
+from diagnose.ingest import Source, golden_values, pairs
 from diagnose.ingest._compression import decompressed
 from diagnose.ingest._encoding import encoding_of, to_utf8
 
@@ -219,6 +221,26 @@ def test_travels_to_another_process(tmp_path: Path) -> None:
 def test_unreadable_files_are_input_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         Source(str(tmp_path / "gone.json")).head()
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "text"),
+    [
+        (pairs, "pairs.csv", "a,b,bw_gbs\nhost1,host2,12.5\n"),
+        (golden_values, "golden.json", '{"loss": {"start_step": 1, "step_interval": 1, "values": {"1": 2.0}}}'),
+    ],
+)
+def test_what_is_larger_than_its_reader_holds_is_refused_and_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, text: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert pipeline.read([str(path)])["files"]["status"].to_pylist() == ["ok"]
+
+    monkeypatch.setattr(module, "_MAX_BYTES", len(text) - 1)
+
+    refused = pipeline.read([str(path)])["files"].to_pylist()[0]
+    assert refused["status"] == "unusable" and "more than" in refused["detail"]
 
 
 def test_a_bomb_is_streamed(tmp_path: Path) -> None:
