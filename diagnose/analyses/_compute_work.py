@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses._columns import Flags, Ints, codes, dictionary, integers
-from diagnose.pipeline_tables import COMPUTE_PHASES
+from diagnose.schema.pipelines import COMPUTE_PHASES
 
 FORWARD, BACKWARD, INPUT, WEIGHT = range(len(COMPUTE_PHASES))
 COLD_RATIO = 1.5

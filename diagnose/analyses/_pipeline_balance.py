@@ -13,7 +13,7 @@ from diagnose.analyses._columns import Flags, Ints
 from diagnose.analyses._dependency_graph import Times
 from diagnose.analyses._pipeline_graph import SERIAL, Graph
 from diagnose.analyses._pipeline_work import CODE, NO_RANK, Work
-from diagnose.pipeline_tables import PHASES
+from diagnose.schema.pipelines import PHASES
 
 NOISE_RATIO = 1.02
 """Computation over that of the others of its stage, from which fixing a worker is replayed: below is noise."""

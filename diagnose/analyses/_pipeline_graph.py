@@ -23,7 +23,7 @@ from diagnose.analyses._columns import Ints
 from diagnose.analyses._dependency_graph import Layout, Times, lay_out
 from diagnose.analyses._pipeline_exchange import Exchange, exchange_of
 from diagnose.analyses._pipeline_work import CODE, Work, counted, joined, links
-from diagnose.pipeline_tables import COMPUTE_PHASES
+from diagnose.schema.pipelines import COMPUTE_PHASES
 
 SERIAL = (*COMPUTE_PHASES, "loss")
 """What a worker does one after the other, in the order recorded."""

@@ -24,7 +24,7 @@ from diagnose.analyses._dependency_graph import Times, replays
 from diagnose.analyses._pipeline_balance import Row, Scenario, balanced, who
 from diagnose.analyses._pipeline_graph import WORKING, Graph
 from diagnose.analyses._pipeline_work import Work
-from diagnose.pipeline_tables import PHASES
+from diagnose.schema.pipelines import PHASES
 
 SLOWEST_SHARE = 0.03
 """Of the workers, that M_W fixes."""

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.analyses._columns import Ints, codes, dictionary, integers
-from diagnose.pipeline_tables import PHASES
+from diagnose.schema.pipelines import PHASES
 
 NO_RANK = np.iinfo(np.int32).min
 """Stands for a null; ranks that no evidence gives are small negative numbers."""

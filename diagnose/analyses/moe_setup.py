@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from diagnose.analyses._columns import dictionary
 from diagnose.formulas.moe import ELEMENT_BYTES
-from diagnose.moe_tables import SETTING_NAMES
 from diagnose.schema import BOOL, FLOAT, INT32, INT64, LABEL, TEXT, table
+from diagnose.schema.moe import SETTING_NAMES
 
 SCHEMA = table(
     "job with a mixture of experts (none or one)",

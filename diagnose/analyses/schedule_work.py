@@ -16,8 +16,8 @@ from diagnose.analyses._columns import Ints
 from diagnose.analyses._compute_work import Compute, compute_work
 from diagnose.analyses._pipeline_places import stages_of_groups
 from diagnose.analyses._schedule_names import shape_of
-from diagnose.pipeline_tables import COMPUTE_PHASES
 from diagnose.schema import INT32, INT64, LABEL, table
+from diagnose.schema.pipelines import COMPUTE_PHASES
 
 SCHEMA = table(
     "piece of work of one typical pipeline step",

@@ -20,8 +20,8 @@ from diagnose.analyses._columns import Ints, codes, dictionary, integers
 from diagnose.analyses._marked_work import work_in_traces
 from diagnose.analyses._pipeline_work import counted
 from diagnose.analyses._unnumbered_chunks import chunks_by_order
-from diagnose.pipeline_tables import COMPUTE_PHASES
 from diagnose.schema import INGESTED, INT32, INT64, LABEL, table
+from diagnose.schema.pipelines import COMPUTE_PHASES
 
 SCHEMA = table(
     "work of one micro-batch on one pipeline stage",

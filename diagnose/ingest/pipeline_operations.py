@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from diagnose.errors import InputError
 from diagnose.ingest import Options, Source, expert_counts, quality
-from diagnose.pipeline_tables import COMPUTE_PHASES
 from diagnose.schema import INGESTED, Tables
+from diagnose.schema.pipelines import COMPUTE_PHASES
 
 PHASE_OF: dict[str, str] = {
     "forward-compute": "forward", "backward-compute": "backward",

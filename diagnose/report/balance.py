@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.findings import Diagnosis
-from diagnose.pipeline_tables import COMPUTE_PHASES
 from diagnose.report._blocks import Figure, Grid, Section, Text, columns
 from diagnose.report._figures_gains import histogram
 from diagnose.report._parts import part
 from diagnose.report._text import rank_name
+from diagnose.schema.pipelines import COMPUTE_PHASES
 from diagnose.units import show
 
 ORDER = 57

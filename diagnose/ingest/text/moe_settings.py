@@ -11,8 +11,8 @@ import re
 from typing import Any
 
 from diagnose.ingest.text._lines import Lines
-from diagnose.moe_tables import SETTING_NAMES as NAMES
 from diagnose.schema import INGESTED, Tables
+from diagnose.schema.moe import SETTING_NAMES as NAMES
 
 MARK = rf"(?:^|[\s\['\"])(?:{'|'.join(NAMES)})['\"\]]?(?: \.{{3,}} | ?[=:] ?)"
 _PAIR = re.compile(

@@ -7,7 +7,7 @@ capacity or after, and records often do not say which: then they stand in `token
 
 from __future__ import annotations
 
-from diagnose.tables import BOOL, FLOAT, INT32, INT64, LABEL, TableSchema, table
+from diagnose.schema.tables import BOOL, FLOAT, INT32, INT64, LABEL, TableSchema, table
 
 MOE: dict[str, TableSchema] = {
     "router_calls": table(

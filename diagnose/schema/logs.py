@@ -6,7 +6,7 @@ A rank here is the global one where the log tells it: of the largest communicato
 
 from __future__ import annotations
 
-from diagnose.tables import BOOL, FLOAT, INT32, INT64, LABEL, TEXT, TableSchema, table
+from diagnose.schema.tables import BOOL, FLOAT, INT32, INT64, LABEL, TEXT, TableSchema, table
 
 LOGS: dict[str, TableSchema] = {
     "enqueued": table(

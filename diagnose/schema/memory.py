@@ -5,7 +5,7 @@ Sizes are bytes as the source gives them: a snapshot's history has requested siz
 
 from __future__ import annotations
 
-from diagnose.tables import BOOL, INT32, INT64, LABEL, TEXT, UINT64, TableSchema, table
+from diagnose.schema.tables import BOOL, INT32, INT64, LABEL, TEXT, UINT64, TableSchema, table
 
 MEMORY: dict[str, TableSchema] = {
     "allocations": table(

@@ -6,7 +6,7 @@ are often printed without a zone: then `zoned` is false, and only tables of the 
 
 from __future__ import annotations
 
-from diagnose.tables import BOOL, FLOAT, INT32, INT64, LABEL, TableSchema, table
+from diagnose.schema.tables import BOOL, FLOAT, INT32, INT64, LABEL, TableSchema, table
 
 HOST: dict[str, TableSchema] = {
     "samples": table(

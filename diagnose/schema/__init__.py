@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from diagnose.host_tables import HOST
-from diagnose.log_tables import LOGS
-from diagnose.memory_tables import MEMORY
-from diagnose.moe_tables import MOE
-from diagnose.pipeline_tables import PIPELINES
-from diagnose.problems import PROBLEMS
-from diagnose.tables import (
+from diagnose.schema.host import HOST
+from diagnose.schema.logs import LOGS
+from diagnose.schema.memory import MEMORY
+from diagnose.schema.moe import MOE
+from diagnose.schema.pipelines import PIPELINES
+from diagnose.schema.problems import PROBLEMS
+from diagnose.schema.tables import (
     BOOL,
     FLOAT,
     INT32,

@@ -9,7 +9,7 @@ what marks in traces say of the same kind.
 
 from __future__ import annotations
 
-from diagnose.tables import INT32, INT64, LABEL, TableSchema, table
+from diagnose.schema.tables import INT32, INT64, LABEL, TableSchema, table
 
 COMPUTE_PHASES = ("forward", "backward", "backward_input", "weight")
 """Phases in which a stage computes for a micro-batch; `backward` is input and weight gradient together."""
