@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from decimal import Decimal
 from pathlib import PurePath
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnose import units
+from diagnose import processors, units
 from diagnose.engine import collect, sandbox
 from diagnose.engine.load import one_line
 from diagnose.engine.overrides import typed
@@ -41,6 +44,10 @@ _CONTROL = (
 )
 
 
+MOST_RULES = 4
+"""At a time: what a rule takes is mostly the planning of its query, which uses one core."""
+
+
 class _Job(NamedTuple):
     """What every finding is measured and named by."""
 
@@ -60,11 +67,20 @@ def evaluate(
     """
     changed = typed(rules, overrides or {})
     job = _Job(mean_step_ns(tables), _unknown_ranks(tables))
-    connection = sandbox.connect()
-    try:
-        return [_outcome(connection, rule, tables, changed.get(rule.id, {}), time_limit_s, job) for rule in rules]
-    finally:
-        connection.close()
+    sandboxes: SimpleQueue[duckdb.DuckDBPyConnection] = SimpleQueue()
+
+    def outcome(rule: Rule) -> Outcome:
+        connection = sandboxes.get()
+        try:
+            return _outcome(connection, rule, tables, changed.get(rule.id, {}), time_limit_s, job)
+        finally:
+            sandboxes.put(connection)
+
+    at_a_time = min(MOST_RULES, processors.usable())
+    with ExitStack() as opened, ThreadPoolExecutor(at_a_time) as pool:
+        for _ in range(at_a_time):
+            sandboxes.put(opened.enter_context(closing(sandbox.connect())))
+        return list(pool.map(outcome, rules))
 
 
 def bind(rules: Iterable[Rule], tables: Mapping[str, pa.Table]) -> None:
