@@ -29,7 +29,7 @@ SHIPPED = ROOT / "fixtures/modded_nanogpt_h100/trace.json.gz"
 
 BREAKDOWN = "SELECT rank, part, dur_ns FROM window_time"
 READ = "import sys; from diagnose import pipeline as p; print(sum(t.nbytes for t in p.read(sys.argv[1:]).values()))"
-IMPORTS = "import diagnose.pipeline, diagnose.ingest.kineto"
+IMPORTS = "import diagnose.pipeline; from diagnose import ingest; ingest.ingesters()"
 THEIRS = """
 import sys, tempfile, pathlib
 from hta.trace_analysis import TraceAnalysis
