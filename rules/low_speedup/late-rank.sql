@@ -1,7 +1,7 @@
 /*
 title = "One rank comes last, and the others wait for it"
 severity = "warning"
-needs = ["compared_ranks", "expert_balance"]
+needs = ["compared_ranks", "expert_balance", "collectives", "spans"]
 needs_values = ["compared_ranks.judged_count"]
 summary = "rank {rank} {how}: {verb} {lost_ns} {scope} ({share_ratio}) {condition}{because}{missing}"
 why = """
@@ -25,8 +25,25 @@ min_share_ratio = { default = 0.03, doc = "of the step; below, nobody acts; a gu
 critical_share_ratio = { default = 0.20, doc = "of the step, from which it is critical; a guess, to be fitted" }
 min_blamed_ratio = { default = 0.5, doc = "of all blame: most of it is this rank's; definition of 'one rank'" }
 */
-WITH suspect AS (
+WITH untold AS (  -- exposed communication of which nobody knows how much is waiting, per step
+  SELECT c.rank, SUM(c.exposed_ns) / ANY_VALUE(s.spans_count) AS untold_ns
+  FROM collectives AS c JOIN spans AS s ON s.rank = c.rank AND s.step IS NOT DISTINCT FROM c.step
+  WHERE c.wait_ns IS NULL
+  GROUP BY c.rank
+),
+compared AS (
   SELECT *, COALESCE(gain_ns, waits_ns) AS per_step_ns FROM compared_ranks
+),
+suspect AS (
+  SELECT
+    *,
+    LEAST(waits_ns, per_step_ns) > $min_share_ratio * step_ns AND blamed_ratio > $min_blamed_ratio
+    AND NOT EXISTS (  -- it is late because its experts get more tokens: expert-imbalance says so
+      FROM expert_balance AS e
+      WHERE e.source = 'trace' AND e.busiest_rank = compared.rank AND e.ep_imbalance_ratio > 1.1
+        AND 2 * (e.busiest_expert_ns - e.expert_ns) >= compared.per_step_ns
+    ) AS late
+  FROM compared LEFT JOIN untold USING (rank)
 )
 SELECT
   rank,
@@ -61,12 +78,7 @@ SELECT
   CASE WHEN incomplete_count > 0 THEN '; ranks of its groups are missing and may be later still' ELSE '' END AS missing,
   CASE WHEN per_step_ns > $critical_share_ratio * step_ns THEN 'critical' ELSE 'warning' END AS severity,
   CASE WHEN incomplete_count > 0 THEN 0.6 ELSE 1.0 END AS confidence_ratio,
-  ranks
+  ranks,
+  CASE WHEN late IS NOT TRUE THEN 'ranks of the groups are missing, and the ranks seen may be waiting for one of them' END AS undecided
 FROM suspect
-WHERE LEAST(waits_ns, per_step_ns) > $min_share_ratio * step_ns
-  AND blamed_ratio > $min_blamed_ratio
-  AND NOT EXISTS (  -- it is late because its experts get more tokens: expert-imbalance says so
-    FROM expert_balance AS e
-    WHERE e.source = 'trace' AND e.busiest_rank = suspect.rank AND e.ep_imbalance_ratio > 1.1
-      AND 2 * (e.busiest_expert_ns - e.expert_ns) >= suspect.per_step_ns
-  )
+WHERE late OR (incomplete_count > 0 AND untold_ns > $min_share_ratio * step_ns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diagnose.analyses.compared_ranks import compared_ranks
-from tests.rules.build import MS, finding, outcome, quiet, spans, step, tables, turns_exactly_at
+from tests.rules.build import MS, call, finding, outcome, quiet, spans, step, tables, turns_exactly_at
 
 
 def late(rank, lost_ns, ratio, **more):
@@ -40,6 +40,19 @@ def test_fires_on_the_rank_that_comes_last_and_says_why():
 def test_missing_ranks_lower_the_confidence():
     found = finding("late-rank", fires(incomplete_count=3))
     assert found.confidence_ratio == 0.6 and "may be later still" in found.summary
+
+
+def test_open_where_those_seen_may_wait_for_a_rank_that_was_not_given():
+    """Nobody seen is late, but of 4 ms a step of their communication nobody knows what is waiting."""
+    none_late = [late(r, 0, None, judged_count=0, incomplete_count=8) for r in range(3)]
+    calls = [call("all_reduce", 3 * MS, step=n, rank=r) for r in range(3) for n in (1, 2)]
+    quiet("late-rank", job(*none_late, collectives=calls))  # 3 % of the step is the threshold
+    calls[0] = call("all_reduce", 3 * MS + 2, step=1, rank=0)
+    result = outcome("late-rank", job(*none_late, collectives=calls))
+    assert result.status == "skipped" and "traces of all ranks" in result.reason
+    told = [{**row, "wait_ns": 0} for row in calls]
+    quiet("late-rank", job(*none_late, collectives=told))
+    finding("late-rank", {**fires(incomplete_count=3), "collectives": job(collectives=calls)["collectives"]})
 
 
 def test_quiet_where_the_blame_is_spread():
