@@ -26,6 +26,7 @@ SCHEMA = table(
     ("dur_ns", INT64, "duration"),
     ("hidden_ns", INT64, "of it, under compute"),
     ("exposed_ns", INT64, "of it, exposed; without waiting where calls are matched across ranks"),
+    ("beside_ns", INT64, "of it, beside another call that is counted as exposed"),
     ("wait_ns", INT64, "waiting for the last peer; null until matched"),
     ("busbw_bytes_per_s", FLOAT, "bus bandwidth; null where unknown"),
     ("blocked_by", LABEL, "why not hidden, as in collectives"),
@@ -53,5 +54,6 @@ def reductions(collectives: pa.Table) -> pa.Table:
     told_by_dim = pc.equal(pc.cast(kept["dim"], pa.string()), "dp")
     evidence = pc.if_else(told_by_dim, "dimension", pc.if_else(told_by_phase, "phase", "assumed"))
     exposed = pc.min_element_wise(kept["exposed_ns"], kept["transfer_ns"], skip_nulls=True)
-    same = {name: kept[name] for name in SCHEMA.arrow.names if name not in ("exposed_ns", "evidence")}
-    return SCHEMA.build({**same, "exposed_ns": exposed, "evidence": evidence})
+    beside = pc.subtract(kept["dur_ns"], pc.add(kept["hidden_ns"], kept["exposed_ns"]))
+    own = {"exposed_ns": exposed, "beside_ns": beside, "evidence": evidence}
+    return SCHEMA.build({**{name: kept[name] for name in SCHEMA.arrow.names if name not in own}, **own})

@@ -47,7 +47,8 @@ traffic AS (
     r.rank,
     SUM(r.exposed_ns) AS exposed_ns,
     SUM(r.hidden_ns) AS hidden_ns,
-    SUM(r.dur_ns) - COALESCE(SUM(r.wait_ns), 0) AS dur_ns,
+    -- Calls side by side: time that another one is charged with says nothing about compute.
+    SUM(GREATEST(r.dur_ns - COALESCE(r.wait_ns, 0) - r.beside_ns, r.exposed_ns)) AS dur_ns,
     COUNT(*) AS calls,
     MODE(r.op) AS op,
     BOOL_OR(r.op = 'reduce_scatter') AS sharded,

@@ -112,6 +112,17 @@ def test_overlapping_calls_cost_no_more_than_the_exposed_part() -> None:
     assert finding("unhidden-gradients", job(*[reduction(20 * MS)] * 3)).lost_ns == 20 * MS
 
 
+def test_time_beside_another_reduction_is_not_taken_for_time_under_compute() -> None:
+    first, beside = reduction(20 * MS, op="all_reduce"), {**reduction(20 * MS, op="all_reduce"), "exposed_ns": 0}
+    assert "100.0 % of the gradient all-reduce time is not under compute" in finding(
+        "unhidden-gradients", job(first, beside)
+    ).summary
+    waits = {**reduction(20 * MS, 1 * MS), "wait_ns": 15 * MS, "transfer_ns": 5 * MS, "exposed_ns": 4 * MS}
+    assert "100.0 % of" in finding("unhidden-gradients", job(waits, *[reduction(3 * MS)] * 4)).summary
+    hidden = reduction(20 * MS, 16 * MS)
+    quiet("unhidden-gradients", job(hidden, {**reduction(20 * MS, 16 * MS), "exposed_ns": 0}, exposed_ns=4 * MS))
+
+
 def test_no_more_is_lost_than_compute_could_hide() -> None:
     assert finding("unhidden-gradients", job(reduction(90 * MS), exposed_ns=90 * MS)).lost_ns == 10 * MS
 
