@@ -114,9 +114,10 @@ def test_overlapping_calls_cost_no_more_than_the_exposed_part() -> None:
 
 def test_time_beside_another_reduction_is_not_taken_for_time_under_compute() -> None:
     first, beside = reduction(20 * MS, op="all_reduce"), {**reduction(20 * MS, op="all_reduce"), "exposed_ns": 0}
-    assert "100.0 % of the gradient all-reduce time is not under compute" in finding(
-        "unhidden-gradients", job(first, beside)
-    ).summary
+    assert (
+        "100.0 % of the gradient all-reduce time is not under compute"
+        in finding("unhidden-gradients", job(first, beside)).summary
+    )
     waits = {**reduction(20 * MS, 1 * MS), "wait_ns": 15 * MS, "transfer_ns": 5 * MS, "exposed_ns": 4 * MS}
     assert "100.0 % of" in finding("unhidden-gradients", job(waits, *[reduction(3 * MS)] * 4)).summary
     hidden = reduction(20 * MS, 16 * MS)
