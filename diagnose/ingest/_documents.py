@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import posixpath
+from collections import Counter
+from math import inf
 from typing import Any
 
 import pyarrow as pa
@@ -140,6 +142,12 @@ class _Run:
             self.dates.setdefault(row["kind"], date)
         self.folders.add(document.folder)
 
+    def apart_ns(self, row: dict[str, Any]) -> float:
+        """Time between the begin of this document and the nearest of the run; infinite where either is undated."""
+        date = _date_ns(row)
+        known = [_date_ns(document.row) for document in self.claims.values()]
+        return min((abs(date - other) for other in known if date is not None and other is not None), default=inf)
+
 
 def _date_ns(row: dict[str, Any]) -> int | None:
     start: int | None = row["start_ns"]
@@ -150,18 +158,21 @@ def tell_runs_apart(documents: list[Document]) -> list[dict[str, Any]]:
     """Number the runs. A rank stands once in a run, and a run has one world size and traces of one day.
 
     A second document of a rank opens (or joins) another run: analysed together, the time between two recordings would
-    look idle, or two jobs like one. Where neither world size nor GPU explains it, a row says which two files collide.
+    look idle, or two jobs like one. The ranks with most documents come first, as they show how many runs there are;
+    what several runs could take goes to the one of its folder, then to the one nearest in time. Where neither world
+    size nor GPU explains it, a row says which two files collide.
     """
     notes: list[dict[str, Any]] = []
     runs: list[_Run] = []
     ranked = [d for d in documents if d.usable and d.row["rank"] is not None and d.row["kind"] not in _MANY_PER_RANK]
-    for document in ranked:
+    claims = Counter((d.row["kind"], d.row["rank"]) for d in ranked)
+    for document in sorted(ranked, key=lambda d: -claims[d.row["kind"], d.row["rank"]]):
         fitting = [run for run in runs if run.takes(document.row)]
         near = [run for run in fitting if document.folder in run.folders]
         if not fitting:
             runs.append(_Run())
             notes += _collisions(document, runs)
-        run = (near or fitting or runs[-1:])[0]
+        run = min(near or fitting or runs[-1:], key=lambda run: run.apart_ns(document.row))
         run.add(document)
         document.row["run"] = runs.index(run)
     for document in documents:

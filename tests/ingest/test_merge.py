@@ -178,6 +178,21 @@ def test_two_windows_of_all_ranks_are_two_runs_by_folder() -> None:
     assert joined["files"]["run"].to_pylist() == [0, 0, 1, 1, 1]
 
 
+def test_a_rank_that_one_of_two_recordings_lacks_goes_to_the_nearest_in_time() -> None:
+    """Two jobs, or two captures of one, in one folder: what is missing in the first is not filled from the second."""
+    date, later = 1_760_000_000 * 10**9, 1_760_000_005 * 10**9
+    first = [part(f"a{rank}", rank, shift=date + rank) for rank in (0, 1, 3)]
+    second = [part(f"b{rank}", rank, shift=later + rank) for rank in (0, 1, 2, 3)]
+    for parts, runs in (
+        ([*first, *second], [0, 0, 0, 1, 1, 1, 1]),
+        ([second[2], *first, *second[:2], second[3]], [1, 0, 0, 0, 1, 1, 1]),
+        ([first[0], *second], [0, 1, 1, 1, 1]),
+    ):
+        joined = merge(list(parts))
+        assert joined["files"]["run"].to_pylist() == runs
+        assert set(problems(joined)) == {"duplicate_rank", "several_runs"}
+
+
 def test_numbered_folders_are_ranks_only_when_time_says_so() -> None:
     together = [part(f"run/{i}/trace.json", shift=i) for i in range(3)]
     assert merge(together)["files"]["rank"].to_pylist() == [0, 1, 2]
