@@ -102,8 +102,9 @@ class Reader:
             place = find_events(window.text(0, size), final)
             if place or final:
                 return place
-            size *= 4
-            while size > window.size and not window.ended:
+            if size < window.size:
+                size *= 4
+            else:
                 window.fill()
 
     def _tail(self, faults: Faults) -> Header:
@@ -209,7 +210,7 @@ class _Events:
         offset = window.offset
 
         def record() -> None:
-            self._keep(slices, parsed, kinds, good, offset)
+            self._keep(slices, parsed, kinds, good, offset + slices.starts)
             self._add_mended(mended, offset)
 
         self._unrecorded = record
@@ -227,14 +228,19 @@ class _Events:
         shapes = np.array([s.shape for s in kinds.sorts] or [""])[kinds.codes]
         lots = [(shape, np.flatnonzero((shapes == shape) & good)) for shape in SHAPES]
         lots = [(shape, rows) for shape, rows in lots if len(rows)]
-        chosen = [slices.take(rows) for _, rows in lots]
-        pending = [self._parser.begin_parse(s, SHAPES[shape]) for s, (shape, _) in zip(chosen, lots, strict=True)]
+        chosen = [(slices.take(rows), SHAPES[shape]) for shape, rows in lots]
+        is_old = self._survey.is_old
+        if is_old:
+            self._survey.modernise(slices)
+        pending = [self._parser.begin_parse(*lot) for lot in chosen]
         self._record_last()
+        found = [each.result() for each in pending]
+        if not is_old and self._survey.meets_old_spelling(zip((lot for lot, _ in chosen), found, strict=True)):
+            self._survey.modernise(slices)
+            pending = [self._parser.begin_parse(*lot) for lot in chosen]
+            found = [each.result() for each in pending]
         parsed = []
-        for (shape, rows), lot, found in zip(lots, chosen, pending, strict=True):
-            columns = found.result()
-            if self._survey.modernise(lot, columns):
-                columns = self._parser.parse(lot, SHAPES[shape])
+        for (shape, rows), columns in zip(lots, found, strict=True):
             good[rows] = valid(columns)
             parsed.append(Part(shape, rows, columns))
         return parsed, good
@@ -260,7 +266,7 @@ class _Events:
             if len(bad):
                 begin = int(cut.starts[bad[0]])
             elif is_last:
-                begin = cut.rest
+                begin = cut.rest if len(cut.starts) else 0
             else:
                 return State.STARVED, max(cut.rest, at)
             scan = scanner.scan(begin, is_good)
@@ -272,8 +278,8 @@ class _Events:
                 return scan.state, scan.at
             at = scan.at
 
-    def _keep(self, slices: Slices, parsed: list[Part], found: Sorted, good: Mask, offset: int) -> None:
-        """Hand the good slices of a block, which stands at `offset` of the file, to the record."""
+    def _keep(self, slices: Slices, parsed: list[Part], found: Sorted, good: Mask, places: Indices) -> None:
+        """Hand the good slices, which stand at `places` of the file, to the record."""
         sorts, codes = found
         kinds = np.array([s.kind for s in sorts] or [0], np.int32)
         counts = np.bincount(codes[good], minlength=len(sorts))
@@ -284,7 +290,7 @@ class _Events:
             rows = part.rows[kept]
             columns = part.found if kept.all() else part.found.filter(pa.array(kept))
             if len(rows):
-                self._record.add(part.shape, columns, slices.take(rows), kinds[codes[rows]], offset)
+                self._record.add(part.shape, columns, slices.take(rows), kinds[codes[rows]], places[rows])
 
     def _add_mended(self, mended: list[tuple[int, bytes]], offset: int) -> None:
         """Read repaired texts as if they had stood in the file."""
@@ -300,4 +306,4 @@ class _Events:
             place, text = mended[row]
             detail = text[:120].decode(errors="replace")
             self._faults.add("damaged_event", at=offset + place, detail=detail)
-        self._keep(slices, parsed, kinds, good, offset)
+        self._keep(slices, parsed, kinds, good, offset + np.array([place for place, _ in mended]))

@@ -73,12 +73,12 @@ class Record:
         self.relative = self.absolute = self.large = 0
         self.fractions = self.small_fractions = 0  # times between microseconds, and those under 100 ns behind one
 
-    def add(self, shape: str, found: pa.StructArray, slices: Slices, kinds: Codes, offset: int) -> None:
-        """Take the parsed slices of one shape; all of them parsed."""
+    def add(self, shape: str, found: pa.StructArray, slices: Slices, kinds: Codes, places: Int64s) -> None:
+        """Take the parsed slices of one shape, which stand at `places` of the file; all of them parsed."""
         if shape == "meta":
             self._add_threads(found)
             return
-        start, dur, keep = self._times(shape, found, slices, kinds, offset)
+        start, dur, keep = self._times(shape, found, slices, kinds, places)
         if not keep.all():
             rows = np.flatnonzero(keep)
             found, slices, kinds = found.take(pa.array(rows)), slices.take(rows), kinds[rows]
@@ -87,7 +87,7 @@ class Record:
             self._add_events(shape, found, slices, kinds, (start, dur))
 
     def _times(
-        self, shape: str, found: pa.StructArray, slices: Slices, kinds: Codes, offset: int
+        self, shape: str, found: pa.StructArray, slices: Slices, kinds: Codes, places: Int64s
     ) -> tuple[Int64s, Int64s, Mask]:
         start, dur = nanoseconds(pc.struct_field(found, "ts")), nanoseconds(pc.struct_field(found, "dur"))
         lengths = dur.ns.copy()
@@ -102,7 +102,7 @@ class Record:
         ):
             if len(rows):
                 detail = "events without a usable ts or dur, left out" if problem == "unparsed_value" else ""
-                self._faults.add(problem, len(rows), offset + int(slices.starts[rows].min()), detail)
+                self._faults.add(problem, len(rows), int(places[rows].min()), detail)
         keep &= lengths >= 0
         self.large += int((start.large & keep).sum())
         return start.ns, lengths, keep

@@ -61,15 +61,17 @@ class Scanner:
         text, begin = self._text, at
         events: list[tuple[int, bytes]] = []
         while True:
-            at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+            before, at = at, _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+            comma = text.rfind(",", before, at)
+            resume = comma if comma >= 0 else at  # what follows a comma tells whether it is one too many
             if at >= len(text):
-                return Scan(events, at, State.CUT if self._last else State.STARVED)
+                return Scan(events, resume, State.CUT if self._last else State.STARVED)
             if at != begin and is_good(at):
                 return Scan(events, at, State.SYNCED)
             if text[at] == "]" and (end := self._is_end(at)):
                 if end is State.STARVED:
-                    return Scan(events, at, end)
-                if text[begin:at].rstrip()[-1:] == ",":
+                    return Scan(events, resume, end)
+                if text[:at].rstrip()[-1:] == ",":
                     self._faults.add("trailing_comma", at=self._offset + at, detail="before ]")
                 return Scan(events, at + 1, end)
             step = self._event(at) if text[at] == "{" else self._other(at)
@@ -137,6 +139,8 @@ class Scanner:
 
     def _mend(self, at: int) -> tuple[int, bytes | None] | State:
         stop, known = self._boundary(at)
+        if not known and not self._last:
+            return State.STARVED
         piece = self._text[at:stop]
         ends = [m.start() + 1 for m in _END_OF_ARRAY.finditer(piece)]
         for end in [*ends, len(piece)]:

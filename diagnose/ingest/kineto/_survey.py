@@ -8,6 +8,7 @@ holds such a value.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,10 @@ from diagnose.ingest.kineto._values import valid
 _BARE = re.compile(rb"(?<=[:\[,\s])[+-]?(?:inf(?:inity)?|nan)(?=\s*[,}\]])", re.IGNORECASE)
 _WORDS = (b"inf", b"nan", b"Infinity", b"NaN")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
-_OLD_KEYS = {"External id": b'"external id"', "Input Dims": b'"Input dims"'}  # until 2022
+_OLD_KEYS = {  # until 2022
+    "External id": re.compile(rb'"external id"(?=\s*:)'),
+    "Input Dims": re.compile(rb'"Input dims"(?=\s*:)'),
+}
 _SAMPLE_BYTES = 1 << 20
 _SAMPLE_ROWS = 16
 
@@ -34,7 +38,8 @@ class Survey:
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
         self._blocks = 0
-        self._unknown: dict[str, int] = {}
+        self._unknown: set[str] = set()
+        self.is_old = False  # the writer spells keys as it did until 2022
 
     def look(self, window: Window, starts: Indices, stop: int, suspicious: bool) -> None:
         """Search a block, or its start; `suspicious`: a column of it holds a number that is not finite."""
@@ -49,23 +54,30 @@ class Survey:
         if whole or self._blocks == 1:
             self._trailing_commas(window, starts, stop if whole else sample)
 
-    @staticmethod
-    def modernise(slices: Slices, found: pa.StructArray) -> bool:
-        """Write old spellings of keys as the new ones, where these rows use them; whether anything changed."""
-        changed = False
-        for key, old in _OLD_KEYS.items():
+    def meets_old_spelling(self, lots: Iterable[tuple[Slices, pa.StructArray]]) -> bool:
+        """Whether events that seem to lack an argument hold it in its old spelling; `is_old` is kept from then on."""
+        for slices, found in lots:
             arguments = found.type.field("args").type if found.type.get_field_index("args") >= 0 else None
-            if arguments is None or arguments.get_field_index(key) < 0 or not len(slices):
-                continue
-            lacking = slices.take(np.flatnonzero(~valid(pc.struct_field(found, ["args", key])))[:_SAMPLE_ROWS])
-            if not any(old in text for text in lacking.texts(_SAMPLE_ROWS)):
-                continue
+            for key, old in _OLD_KEYS.items():
+                if arguments is None or arguments.get_field_index(key) < 0:
+                    continue
+                lacking = np.flatnonzero(~valid(pc.struct_field(found, ["args", key])))
+                sample = slices.take(lacking[:: max(1, len(lacking) // _SAMPLE_ROWS)])
+                self.is_old |= any(old.search(text) for text in sample.texts(len(sample)))
+        return self.is_old
+
+    @staticmethod
+    def modernise(slices: Slices) -> None:
+        """Write old spellings of keys as the new ones, as long, in the whole block that these slices are of.
+
+        Nothing may parse this block meanwhile. A letter changes its case, so copying it elsewhere at the same time does
+        no harm.
+        """
+        text = slices.padded.tobytes()
+        for key, old in _OLD_KEYS.items():
             new = np.frombuffer(b'"' + key.encode() + b'"', np.uint8)
-            text = slices.padded.tobytes()
-            for match in re.finditer(re.escape(old), text):
+            for match in old.finditer(text):
                 slices.padded[match.start() : match.end()] = new
-            changed = True
-        return changed
 
     def count(self, sort: Sort, count: int) -> None:
         """Note what the sorting of events means for the reader of the result."""
@@ -74,9 +86,14 @@ class Survey:
         if sort.shape == "lost":
             self._faults.add("damaged_event", count, detail="an object without a phase")
         elif sort.shape == "alien":
-            self._faults.add("unknown_category", count, detail="events of a phase that is not read")
+            self._add_unknown(count, "events of a phase that is not read")
         elif sort.unknown_category:
-            self._faults.add("unknown_category", count, detail="categories that are not the profiler's")
+            self._add_unknown(count, "categories that are not the profiler's")
+
+    def _add_unknown(self, count: int, said: str) -> None:
+        self._unknown.add(said)
+        self._faults.add("unknown_category", count)
+        self._faults.describe("unknown_category", "; ".join(sorted(self._unknown)))
 
     def _bare_numbers(self, window: Window, starts: Indices, begin: int, stop: int) -> bool:
         text = window.text(0, stop)
