@@ -31,11 +31,26 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "temp_directory": "",  # nothing is spilled to disk
     "lock_configuration": "true",
 }
+_MACROS = """
+CREATE MACRO three_digits(v) AS
+  CASE WHEN abs(v) < 10 THEN format('{:.2f}', v)
+       WHEN abs(v) < 100 THEN format('{:.1f}', v)
+       ELSE format('{:.0f}', v) END;
+CREATE MACRO duration(ns) AS
+  CASE WHEN ns = 0 THEN '0 ns'
+       WHEN abs(ns) < 999.5 THEN format('{:.0f} ns', ns::DOUBLE)
+       WHEN abs(ns) < 999.5e3 THEN three_digits(ns / 1e3) || ' us'
+       WHEN abs(ns) < 999.5e6 THEN three_digits(ns / 1e6) || ' ms'
+       ELSE three_digits(ns / 1e9) || ' s' END;
+"""
+"""`duration(ns)`: a time as everywhere else in the output, for the words that a rule puts together itself."""
 
 
 def connect() -> duckdb.DuckDBPyConnection:
     """An empty in-memory database without access to anything outside it."""
-    return duckdb.connect(":memory:", config=_CONFIG)
+    connection = duckdb.connect(":memory:", config=_CONFIG)
+    connection.execute(_MACROS)
+    return connection
 
 
 @contextmanager

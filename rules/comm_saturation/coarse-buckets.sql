@@ -1,7 +1,7 @@
 /*
 title = "One bucket holds most of the gradients"
 severity = "info"
-needs = ["spans", "reductions"]
+needs = ["mean_steps", "spans", "reductions"]
 needs_values = ["reductions.size_bytes"]
 summary = "{lost_ns} {scope}: one {op} of {size_bytes} carries {bytes_ratio} of the gradient bytes{taken} and {exposed_ratio} of it is exposed{bandwidth}"
 why = """
@@ -27,11 +27,8 @@ bucket_bytes = { default = 26214400, doc = "a usual bucket: DDP's default of 25 
 healthy_busbw_bytes_per_s = { default = 2.0e11, doc = "as in unhidden-gradients: 85 % of what A100 NVLink reaches" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans,
-    SUM(comm_ns) // COUNT(*) AS comm_ns, SUM(compute_ns) // COUNT(*) AS compute_ns
-  FROM spans
-  GROUP BY rank
-  HAVING SUM(compute_ns) > 0  -- a communication benchmark has nothing to hide under
+  SELECT rank, scope, step_ns, spans_count, comm_ns, compute_ns FROM mean_steps
+  WHERE compute_ns > 0  -- a communication benchmark has nothing to hide under
 ),
 calls AS (
   SELECT
@@ -60,7 +57,7 @@ least AS (
     large.*,
     scope,
     -- No more than the compute it could run under.
-    FLOOR(LEAST(avoidable_ns / spans, comm_ns, compute_ns)) AS lost_ns,
+    FLOOR(LEAST(avoidable_ns / spans_count, comm_ns, compute_ns)) AS lost_ns,
     (SELECT MAX(step_ns) FROM job) AS step_ns,
     (SELECT COUNT(*) FROM job) AS ranks_count
   FROM large JOIN job USING (rank)

@@ -1,7 +1,7 @@
 /*
 title = "Gradients travel in many small pieces"
 severity = "info"
-needs = ["spans", "reductions"]
+needs = ["mean_steps", "spans", "reductions"]
 needs_values = ["reductions.size_bytes"]
 summary = "{lost_ns} {scope} in {calls_count} gradient reductions{taken} of at most {largest_bytes}: each costs a latency whatever its size"
 why = """
@@ -23,10 +23,8 @@ min_share_ratio = { default = 0.03, doc = "of the step; a guess, to be fitted" }
 warning_share_ratio = { default = 0.10, doc = "of the step, from which it is a warning, as in comm-share; a guess, to be fitted" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(comm_ns) // COUNT(*) AS comm_ns
-  FROM spans
-  GROUP BY rank
-  HAVING SUM(compute_ns) > 0  -- a communication benchmark has nothing to hide under
+  SELECT rank, scope, step_ns, spans_count, comm_ns FROM mean_steps
+  WHERE compute_ns > 0  -- a communication benchmark has nothing to hide under
 ),
 small AS (
   SELECT
@@ -45,8 +43,8 @@ least AS (
   SELECT
     small.*,
     scope,
-    spans,
-    LEAST(exposed_ns // spans, comm_ns) AS lost_ns,
+    spans_count,
+    LEAST(exposed_ns // spans_count, comm_ns) AS lost_ns,
     (SELECT MAX(step_ns) FROM job) AS step_ns,
     (SELECT COUNT(*) FROM job) AS ranks_count
   FROM small JOIN job USING (rank)
@@ -59,12 +57,12 @@ SELECT
   scope,
   lost_ns / step_ns AS share_ratio,
   CASE WHEN assumed THEN ' (taken for gradients: neither the group nor the phase is recorded)' ELSE '' END AS taken,
-  calls / spans AS calls_count,
+  calls / spans_count AS calls_count,
   largest_bytes,
   median_ns,
   CASE WHEN lost_ns > $warning_share_ratio * step_ns THEN 'warning' ELSE 'info' END AS severity,
   [rank] AS ranks,
   (CASE WHEN matched THEN 1.0 WHEN ranks_count = 1 THEN 0.5 ELSE 0.7 END) * IF(assumed, 0.6, 1.0) AS confidence_ratio
 FROM least
-WHERE calls > $min_calls_count * spans
+WHERE calls > $min_calls_count * spans_count
   AND lost_ns > $min_share_ratio * step_ns

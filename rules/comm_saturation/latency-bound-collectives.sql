@@ -1,7 +1,7 @@
 /*
 title = "Small collectives cost latency, not bandwidth"
 severity = "info"
-needs = ["spans", "collectives"]
+needs = ["mean_steps", "spans", "collectives"]
 needs_values = ["collectives.size_bytes"]
 summary = "{lost_ns} {scope} ({share_ratio}) in {calls_count} exposed collectives of at most {largest_bytes}, most often {main_op}"
 why = """
@@ -25,10 +25,8 @@ min_share_ratio = { default = 0.05, doc = "of the step; a guess, to be fitted" }
 warning_share_ratio = { default = 0.10, doc = "of the step, from which it is a warning, as in comm-share; a guess, to be fitted" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(comm_ns) // COUNT(*) AS comm_ns
-  FROM spans
-  GROUP BY rank
-  HAVING SUM(compute_ns) > 0  -- a communication benchmark has nothing to hide under
+  SELECT rank, scope, step_ns, spans_count, comm_ns FROM mean_steps
+  WHERE compute_ns > 0  -- a communication benchmark has nothing to hide under
 ),
 small AS (
   SELECT
@@ -47,8 +45,8 @@ least AS (
   SELECT
     small.*,
     scope,
-    spans,
-    LEAST(exposed_ns // spans, comm_ns) AS lost_ns,
+    spans_count,
+    LEAST(exposed_ns // spans_count, comm_ns) AS lost_ns,
     (SELECT MAX(step_ns) FROM job) AS step_ns,
     (SELECT COUNT(*) FROM job) AS ranks_count
   FROM small JOIN job USING (rank)
@@ -60,7 +58,7 @@ SELECT
   step_ns,
   scope,
   lost_ns / step_ns AS share_ratio,
-  calls / spans AS calls_count,
+  calls / spans_count AS calls_count,
   main_op,
   largest_bytes,
   median_ns,

@@ -1,7 +1,7 @@
 /*
 title = "Collectives move their bytes far slower than their links can"
 severity = "warning"
-needs = ["link_expectations", "collectives", "spans"]
+needs = ["link_expectations", "collectives", "mean_steps", "spans"]
 needs_values = ["link_expectations.of_expected_ratio"]
 summary = "{op} of {size_bytes} in group {group} ({ranks_count} ranks, {link}) reaches {busbw_bytes_per_s} of {expected_busbw_bytes_per_s} bus bandwidth, without waiting: {lost_ns} {scope} ({share_ratio})"
 why = """
@@ -25,10 +25,8 @@ min_size_bytes = { default = 1048576, doc = "smaller messages are latency: a gue
 min_share_ratio = { default = 0.02, doc = "of the step, for time above the expectation; a guess, to be fitted" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(comm_ns) // COUNT(*) AS comm_ns
-  FROM spans
-  GROUP BY rank
-  HAVING SUM(compute_ns) > 0  -- a communication benchmark has nothing to hide under
+  SELECT rank, scope, step_ns, spans_count, comm_ns FROM mean_steps
+  WHERE compute_ns > 0  -- a communication benchmark has nothing to hide under
 ),
 slow AS (
   SELECT *, "group"::VARCHAR AS name
@@ -59,7 +57,7 @@ worst AS (
   SELECT
     traffic.*,
     job.scope,
-    LEAST(traffic.exposed_ns // job.spans, job.comm_ns) AS lost_ns,
+    LEAST(traffic.exposed_ns // job.spans_count, job.comm_ns) AS lost_ns,
     (SELECT MAX(step_ns) FROM job) AS step_ns
   FROM traffic JOIN job USING (rank)
   QUALIFY ROW_NUMBER() OVER (PARTITION BY name, op, size_bytes ORDER BY lost_ns, rank) = 1

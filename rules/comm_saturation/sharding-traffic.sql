@@ -1,7 +1,7 @@
 /*
 title = "Gathering and scattering shards outweighs the compute that should hide it"
 severity = "warning"
-needs = ["spans", "collectives", "groups"]
+needs = ["mean_steps", "spans", "collectives", "groups"]
 needs_values = ["spans.dur_ns"]
 summary = "{lost_ns} of {step_ns} {scope} ({share_ratio}) is exposed all-gather and reduce-scatter of a group of {group_size} ranks{where}{moved}"
 why = """
@@ -29,10 +29,8 @@ min_share_ratio = { default = 0.20, doc = "of the step; twice comm-share's thres
 min_gathers_ratio = { default = 0.5, doc = "gathered bytes (calls, where sizes are unknown) over scattered ones; below, the gathers are incidental" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(comm_ns) // COUNT(*) AS comm_ns
-  FROM spans
-  GROUP BY rank
-  HAVING SUM(compute_ns) > 0  -- a communication benchmark has nothing to hide under
+  SELECT rank, scope, step_ns, spans_count, comm_ns FROM mean_steps
+  WHERE compute_ns > 0  -- a communication benchmark has nothing to hide under
 ),
 traffic AS (
   SELECT
@@ -60,10 +58,10 @@ least AS (
     traffic.*,
     g.node_count,
     scope,
-    spans,
+    spans_count,
     -- Inside one node only the second gather can be saved; across nodes, or unknown, all of it may leave the slow link.
-    LEAST(CASE WHEN g.node_count = 1 THEN gather_ns // 2 ELSE exposed_ns END // spans, comm_ns) AS lost_ns,
-    LEAST(exposed_ns // spans, comm_ns) AS exposed_per_step_ns,
+    LEAST(CASE WHEN g.node_count = 1 THEN gather_ns // 2 ELSE exposed_ns END // spans_count, comm_ns) AS lost_ns,
+    LEAST(exposed_ns // spans_count, comm_ns) AS exposed_per_step_ns,
     (SELECT MAX(step_ns) FROM job) AS step_ns,
     (SELECT COUNT(*) FROM job) AS ranks_count
   FROM traffic
@@ -82,7 +80,7 @@ SELECT
   dim,
   group_size,
   node_count,
-  moved_bytes // spans AS moved_bytes,
+  moved_bytes // spans_count AS moved_bytes,
   gathers_ratio,
   busbw_bytes_per_s,
   CASE

@@ -1,7 +1,7 @@
 /*
 title = "Tensor-parallel communication outweighs what the thinner shards save"
 severity = "warning"
-needs = ["spans", "collectives", "groups", "gemms"]
+needs = ["mean_steps", "spans", "collectives", "groups", "gemms"]
 needs_values = ["spans.dur_ns"]
 summary = "{lost_ns} of {step_ns} {scope} ({share_ratio}) is exposed communication of the tensor-parallel group of {group_size} ranks{thin}"
 why = """
@@ -25,10 +25,8 @@ sources = [
 min_share_ratio = { default = 0.15, doc = "of the step; near the top of what overlap alone has won back (+4 to +16 %); a guess, to be fitted" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(comm_ns) // COUNT(*) AS comm_ns
-  FROM spans
-  GROUP BY rank
-  HAVING SUM(compute_ns) > 0  -- a communication benchmark has nothing to hide under
+  SELECT rank, scope, step_ns, spans_count, comm_ns FROM mean_steps
+  WHERE compute_ns > 0  -- a communication benchmark has nothing to hide under
 ),
 traffic AS (
   SELECT
@@ -47,8 +45,8 @@ least AS (
   SELECT
     traffic.*,
     scope,
-    spans,
-    LEAST(exposed_ns // spans, comm_ns) AS lost_ns,
+    spans_count,
+    LEAST(exposed_ns // spans_count, comm_ns) AS lost_ns,
     (SELECT MAX(step_ns) FROM job) AS step_ns,
     (SELECT COUNT(*) FROM job) AS ranks_count,
     (SELECT MAX(node_count) FROM groups WHERE dim = 'tp') AS node_count,
@@ -64,7 +62,7 @@ SELECT
   lost_ns / step_ns AS share_ratio,
   group_size,
   "group",
-  calls / spans AS calls_count,
+  calls / spans_count AS calls_count,
   node_count,
   thinnest_count,
   CASE WHEN thinnest_count IS NULL THEN '' ELSE '; half of the matrix products have a side of at most ' || thinnest_count END AS thin,

@@ -1,7 +1,7 @@
 /*
 title = "Gradient reduction runs with nothing to hide it"
 severity = "info"
-needs = ["spans", "reductions", "collectives", "settings"]
+needs = ["mean_steps", "spans", "reductions", "collectives", "settings"]
 needs_values = ["spans.dur_ns"]
 summary = "{lost_ns} {scope} ({share_ratio} of the step): {exposed_ratio} of the gradient {op} time{taken} is not under compute; {suspect}{bandwidth}"
 why = """
@@ -31,16 +31,8 @@ warning_share_ratio = { default = 0.10, doc = "of the step, from which it is a w
 healthy_busbw_bytes_per_s = { default = 2.0e11, doc = "no fabric at this rate is at fault: 85 % of what A100 NVLink reaches (sources); slower ones are not judged" }
 */
 WITH job AS (
-  SELECT
-    rank,
-    ANY_VALUE(scope) AS scope,
-    ANY_VALUE(mean_ns) AS step_ns,
-    COUNT(*) AS spans,
-    SUM(comm_ns) // COUNT(*) AS comm_ns,
-    SUM(compute_ns) // COUNT(*) AS compute_ns
-  FROM spans
-  GROUP BY rank
-  HAVING SUM(compute_ns) > 0  -- a communication benchmark has nothing to hide under
+  SELECT rank, scope, step_ns, spans_count, comm_ns, compute_ns FROM mean_steps
+  WHERE compute_ns > 0  -- a communication benchmark has nothing to hide under
 ),
 traffic AS (
   SELECT
@@ -63,9 +55,9 @@ least AS (  -- of several ranks the one that waits least: a late peer is not the
   SELECT
     traffic.*,
     scope,
-    spans,
+    spans_count,
     -- Overlapping calls cost once, and no more can be hidden than there is compute.
-    LEAST(exposed_ns // spans, comm_ns, compute_ns) AS lost_ns,
+    LEAST(exposed_ns // spans_count, comm_ns, compute_ns) AS lost_ns,
     (SELECT MAX(step_ns) FROM job) AS step_ns,
     (SELECT COUNT(*) FROM job) AS ranks_count
   FROM traffic JOIN job USING (rank)
@@ -86,13 +78,13 @@ SELECT
   exposed_ns / dur_ns AS exposed_ratio,
   CASE WHEN op = 'reduce_scatter' THEN 'reduce-scatter' ELSE 'all-reduce' END AS op,
   CASE WHEN assumed THEN ' (taken for gradients: neither the group nor the phase is recorded)' ELSE '' END AS taken,
-  calls / spans AS calls_count,
+  calls / spans_count AS calls_count,
   blocked_by,
   busbw_bytes_per_s,
   CASE
     WHEN is_set AND sharded AND hidden_ns = 0
       THEN 'CUDA_DEVICE_MAX_CONNECTIONS=1 is set and none of it overlaps: the first suspect for sharded data parallelism'
-    WHEN calls <= spans THEN 'it is one call for all gradients, which can only start when the last is ready'
+    WHEN calls <= spans_count THEN 'it is one call for all gradients, which can only start when the last is ready'
     WHEN blocked_by = 'same_stream' THEN 'it runs on the stream of the compute'
     WHEN blocked_by = 'stream_wait' THEN 'compute waits for it'
     WHEN blocked_by = 'launched_late' THEN 'it was launched late'

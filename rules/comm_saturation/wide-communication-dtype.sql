@@ -1,7 +1,7 @@
 /*
 title = "Gradients travel wider than the model computes"
 severity = "info"
-needs = ["spans", "reductions", "collectives", "gemms"]
+needs = ["mean_steps", "spans", "reductions", "collectives", "gemms"]
 needs_values = ["reductions.dtype"]
 summary = "gradients{taken} are reduced in {dtype} while the model computes in {compute_dtype}: up to {lost_ns} {scope} of {exposed_ns} exposed"
 why = """
@@ -27,10 +27,8 @@ min_share_ratio = { default = 0.01, doc = "of the step, gained at best; nobody t
 warning_share_ratio = { default = 0.05, doc = "of the step, from which it is a warning; a guess, to be fitted" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(comm_ns) // COUNT(*) AS comm_ns
-  FROM spans
-  GROUP BY rank
-  HAVING SUM(compute_ns) > 0  -- a communication benchmark has nothing to hide under
+  SELECT rank, scope, step_ns, spans_count, comm_ns FROM mean_steps
+  WHERE compute_ns > 0  -- a communication benchmark has nothing to hide under
 ),
 compute AS (  -- what the matrix products compute in; else what parameters are gathered in
   SELECT COALESCE(
@@ -55,9 +53,9 @@ least AS (
     scope,
     matched,
     assumed,
-    wide.size_bytes // spans AS size_bytes,
-    LEAST(exposed_ns // spans, comm_ns) AS exposed_ns,
-    LEAST(exposed_ns // spans, comm_ns) // 2 AS lost_ns,  -- half the bytes, at the same rate
+    wide.size_bytes // spans_count AS size_bytes,
+    LEAST(exposed_ns // spans_count, comm_ns) AS exposed_ns,
+    LEAST(exposed_ns // spans_count, comm_ns) // 2 AS lost_ns,  -- half the bytes, at the same rate
     (SELECT MAX(step_ns) FROM job) AS step_ns
   FROM wide JOIN job USING (rank)
   ORDER BY lost_ns, rank

@@ -39,7 +39,7 @@ SELECT
   COALESCE(confidence_ratio, 0.5) AS confidence_ratio,
   CASE WHEN ranks IS NULL THEN 'all ranks' ELSE 'rank ' || ARRAY_TO_STRING(ranks, ', ') END AS shown_ranks,
   slope_ns / 1e6 AS slope_ms,
-  CASE WHEN slope_ns IS NULL THEN '' ELSE ' (+' || ROUND(slope_ns / 1e6, 4) || ' ms a step)' END AS per_step
+  CASE WHEN slope_ns IS NULL THEN '' ELSE ' (+' || duration(slope_ns) || ' a step)' END AS per_step
 FROM slowdowns
 WHERE cause::VARCHAR = 'input'
   AND part_grown_ns > $min_grown_ratio * usual_ns AND explained_ratio > $min_explained_ratio

@@ -50,7 +50,7 @@ SELECT
   longest_ns AS step_ns,
   scope,
   waits_ns / longest_ns AS share_ratio,
-  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || ROUND(gain_ns / 1e6, 2) || ' ms without it' ELSE '' END AS job_gain,
+  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || duration(gain_ns) || ' if no rank has it' ELSE '' END AS job_gain,
   rank,
   [rank] AS ranks,
   stalls / spans AS stalls_count,

@@ -1,7 +1,7 @@
 /*
 title = "The host waits for the GPU, then the GPU for the host"
 severity = "warning"
-needs = ["spans", "syncs", "kernels", "rank_what_if"]
+needs = ["mean_steps", "spans", "syncs", "kernels", "rank_what_if"]
 needs_values = ["spans.dur_ns"]
 decides = true
 summary = "rank {rank}: the GPU idles {idle_ns} of {step_ns} {scope} ({share_ratio}) after {calls_count} blocking calls under {op}{job_gain}"
@@ -26,9 +26,7 @@ sources = [
 min_share_ratio = { default = 0.05, doc = "of the step, per operator; a guess, to be fitted" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(sync_ns) // COUNT(*) AS sync_ns
-  FROM spans
-  GROUP BY rank
+  SELECT rank, scope, step_ns, spans_count, sync_ns FROM mean_steps
 ),
 blocked AS (
   SELECT
@@ -50,8 +48,8 @@ worst AS (  -- per operator the rank that loses most; of the job's gain, the ope
   SELECT
     blocked.* EXCLUDE (idle_ns),
     scope,
-    spans,
-    LEAST(idle_ns // spans, sync_ns) AS waits_ns,
+    spans_count,
+    LEAST(idle_ns // spans_count, sync_ns) AS waits_ns,
     CAST(LEAST(all_ns * (idle_ns / SUM(idle_ns) OVER (PARTITION BY rank)), all_ns) AS BIGINT) AS gain_ns,
     (SELECT MAX(step_ns) FROM job) AS step_ns
   FROM blocked JOIN job USING (rank), gain
@@ -64,7 +62,7 @@ SELECT
   step_ns,
   scope,
   waits_ns / step_ns AS share_ratio,
-  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || ROUND(gain_ns / 1e6, 2) || ' ms without it' ELSE '' END AS job_gain,
+  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || duration(gain_ns) || ' if no rank has it' ELSE '' END AS job_gain,
   CASE WHEN op LIKE '%cudnn%' OR op LIKE '%miopen%' THEN
     'The library times its algorithms for a shape it has not met (torch.backends.cudnn.benchmark): that ends after the first '
     || 'steps, so profile after warm-up; where shapes keep changing, pad them or set benchmark = False.' END AS fix,
@@ -72,8 +70,8 @@ SELECT
   [rank] AS ranks,
   op,
   call,
-  calls / spans AS calls_count,
-  blocked_ns // spans AS blocked_ns,
+  calls / spans_count AS calls_count,
+  blocked_ns // spans_count AS blocked_ns,
   module,
   source,
   NULL AS undecided

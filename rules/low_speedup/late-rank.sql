@@ -68,11 +68,11 @@ SELECT
   CASE WHEN gain_ns IS NULL THEN 'the others wait' ELSE 'the job would win' END AS verb,
   CASE WHEN gain_ns IS NULL THEN 'for it alone' ELSE 'if it were like the others' END AS condition,
   CASE cause
-    WHEN 'compute' THEN '; it computes' || COALESCE(' ' || ROUND(cause_ns / 1e6, 2) || ' ms', '') || ' longer than the median rank'
-    WHEN 'input' THEN '; it waits ' || ROUND(cause_ns / 1e6, 2) || ' ms longer for its data loader'
-    WHEN 'gc' THEN '; it collects garbage for ' || ROUND(cause_ns / 1e6, 2) || ' ms more'
-    WHEN 'copy' THEN '; it copies ' || ROUND(cause_ns / 1e6, 2) || ' ms longer'
-    WHEN 'host' THEN '; it idles' || COALESCE(' ' || ROUND(cause_ns / 1e6, 2) || ' ms', '') || ' longer'
+    WHEN 'compute' THEN '; it computes' || COALESCE(' ' || duration(cause_ns), '') || ' longer than the median rank'
+    WHEN 'input' THEN '; it waits ' || duration(cause_ns) || ' longer for its data loader'
+    WHEN 'gc' THEN '; it collects garbage for ' || duration(cause_ns) || ' more'
+    WHEN 'copy' THEN '; it copies ' || duration(cause_ns) || ' longer'
+    WHEN 'host' THEN '; it idles' || COALESCE(' ' || duration(cause_ns), '') || ' longer'
     WHEN 'begin' THEN '; it began late: the cause lies before the recording'
     ELSE '' END AS because,
   CASE WHEN incomplete_count > 0 THEN '; ranks of its groups are missing and may be later still' ELSE '' END AS missing,

@@ -1,7 +1,7 @@
 /*
 title = "The GPU waits for the host to launch kernels"
 severity = "warning"
-needs = ["spans", "idle", "kernels", "profiler_cost", "rank_what_if"]
+needs = ["mean_steps", "spans", "idle", "kernels", "profiler_cost", "rank_what_if"]
 needs_values = ["kernels.launch_ns"]
 decides = true
 summary = "rank {rank}: idle {idle_ns} of {step_ns} {scope} ({share_ratio}) because the next kernel was launched late, {host_ratio} of it before {host}; {kernels_count} kernels of {median_ns} median{job_gain}{distortion}"
@@ -25,15 +25,7 @@ min_share_ratio = { default = 0.10, doc = "of the step; profiling itself slows l
 max_launch_ns = { default = 1000000, doc = "idle time a kernel; launches cost microseconds, with Python and a profiler tens to hundreds: above, the host does something else; a guess, to be fitted" }
 */
 WITH job AS (
-  SELECT
-    rank,
-    ANY_VALUE(scope) AS scope,
-    ANY_VALUE(mean_ns) AS step_ns,
-    COUNT(*) AS spans,
-    SUM(launch_ns) // COUNT(*) AS late_ns,
-    SUM(idle_ns) // COUNT(*) AS unknown_ns
-  FROM spans
-  GROUP BY rank
+  SELECT rank, scope, step_ns, spans_count, launch_ns AS late_ns, idle_ns AS unknown_ns FROM mean_steps
 ),
 worst AS (
   SELECT *, (SELECT MAX(step_ns) FROM job) AS longest_ns
@@ -73,19 +65,19 @@ SELECT
   longest_ns AS step_ns,
   scope,
   late_ns / longest_ns AS share_ratio,
-  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || ROUND(gain_ns / 1e6, 2) || ' ms without it' ELSE '' END AS job_gain,
+  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || duration(gain_ns) || ' if no rank has it' ELSE '' END AS job_gain,
   rank,
   [rank] AS ranks,
   COALESCE((SELECT host FROM blamed), 'no recorded operator') AS host,
   (SELECT ratio FROM blamed) AS host_ratio,
   (SELECT source FROM blamed) AS source,
   (SELECT before FROM blamed) AS before,
-  kernels // spans AS kernels_count,
+  kernels // spans_count AS kernels_count,
   median_ns,
   graph_ratio,
   CASE WHEN stacks THEN '; stacks were recorded, which slows launches: confirm without with_stack' ELSE '' END AS distortion,
   CASE WHEN stacks THEN 0.4 ELSE 0.8 END AS confidence_ratio,
-  CASE WHEN late_ns // GREATEST(1, kernels // spans) > $max_launch_ns THEN
+  CASE WHEN late_ns // GREATEST(1, kernels // spans_count) > $max_launch_ns THEN
     'The host is not slow to launch, it does something else before it does: see which operators it is in (CPU activities, '
     || 'with_stack=True) and move that work out of the step. The first call of anything is slow (device context, library '
     || 'handles, compilation, autotuning): profile after a few steps of warm-up.' END AS fix,

@@ -1,7 +1,7 @@
 /*
 title = "Matrix products run far below the GPU's rate"
 severity = "warning"
-needs = ["spans", "gemms"]
+needs = ["mean_steps", "spans", "gemms"]
 needs_values = ["gemms.efficiency_ratio"]
 summary = "rank {rank}: matrix products reach {efficiency_ratio} of the {dtype} peak; at {target_ratio} they would take {lost_ns} of {step_ns} less {scope}; most is lost in {op} {shape}"
 why = """
@@ -26,9 +26,7 @@ target_ratio = { default = 0.50, doc = "of the peak: achievable on every GPU lis
 min_share_ratio = { default = 0.05, doc = "of the step that would be gained; a guess, to be fitted" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(compute_ns) // COUNT(*) AS compute_ns
-  FROM spans
-  GROUP BY rank
+  SELECT rank, scope, step_ns, spans_count, compute_ns FROM mean_steps
 ),
 product AS (
   SELECT g.*, GREATEST(0, g.dur_ns * (1 - g.efficiency_ratio / $target_ratio)) AS slack_ns
@@ -55,9 +53,9 @@ worst AS (
   SELECT
     per_rank.*,
     scope,
-    spans,
+    spans_count,
     -- Products on several streams overlap: no more than the compute part.
-    FLOOR(LEAST(dur_ns / spans, compute_ns) * (1 - efficiency_ratio / $target_ratio)) AS lost_ns,
+    FLOOR(LEAST(dur_ns / spans_count, compute_ns) * (1 - efficiency_ratio / $target_ratio)) AS lost_ns,
     (SELECT MAX(step_ns) FROM job) AS step_ns
   FROM per_rank JOIN job USING (rank)
   WHERE efficiency_ratio < LEAST($max_efficiency_ratio, $target_ratio)
@@ -74,7 +72,7 @@ SELECT
   efficiency_ratio,
   $target_ratio AS target_ratio,
   dtype,
-  calls / spans AS calls_count,
+  calls / spans_count AS calls_count,
   op,
   shape,
   0.6 AS confidence_ratio

@@ -1,7 +1,7 @@
 /*
 title = "A group that would fit on fewer nodes is spread over more"
 severity = "warning"
-needs = ["groups", "collectives", "spans"]
+needs = ["groups", "collectives", "mean_steps", "spans"]
 needs_values = ["groups.node_count", "groups.fewest_node_count"]
 summary = "{groups_count} {dim} groups of {group_size} ranks span {node_count} nodes where {fewest_node_count} would do; exposed communication there takes {lost_ns} {scope} ({share_ratio})"
 why = """
@@ -20,9 +20,7 @@ sources = [
 min_share_ratio = { default = 0.02, doc = "of the step; where the traffic is hidden or small, the order costs nothing; a guess, to be fitted" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(comm_ns) // COUNT(*) AS comm_ns
-  FROM spans
-  GROUP BY rank
+  SELECT rank, scope, step_ns, spans_count, comm_ns FROM mean_steps
 ),
 spread AS (
   SELECT
@@ -50,7 +48,7 @@ least AS (
     traffic.rank,
     traffic.matched,
     job.scope,
-    LEAST(traffic.exposed_ns // job.spans, job.comm_ns) AS lost_ns,
+    LEAST(traffic.exposed_ns // job.spans_count, job.comm_ns) AS lost_ns,
     (SELECT MAX(step_ns) FROM job) AS step_ns
   FROM spread JOIN traffic USING (dim) JOIN job USING (rank)
   QUALIFY ROW_NUMBER() OVER (PARTITION BY dim ORDER BY lost_ns, rank) = 1

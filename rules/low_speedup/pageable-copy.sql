@@ -1,7 +1,7 @@
 /*
 title = "Copies from pageable host memory hold up the GPU"
 severity = "info"
-needs = ["spans", "copies"]
+needs = ["mean_steps", "spans", "copies"]
 needs_values = ["copies.pageable"]
 summary = "rank {rank}: {lost_ns} of {step_ns} {scope} ({share_ratio}) in {calls_count} {direction} copies of pageable memory that nothing hides ({size_bytes}, {rate_bytes_per_s})"
 why = """
@@ -21,10 +21,7 @@ min_share_ratio = { default = 0.02, doc = "of the step; pinning is cheap, so lit
 warning_share_ratio = { default = 0.05, doc = "of the step, from which it is a warning, as for other waits; a guess, to be fitted" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans,
-    SUM(copy_ns) // COUNT(*) AS copy_ns
-  FROM spans
-  GROUP BY rank
+  SELECT rank, scope, step_ns, spans_count, copy_ns FROM mean_steps
 ),
 pageable AS (
   SELECT
@@ -45,8 +42,8 @@ worst AS (
   SELECT
     pageable.*,
     scope,
-    spans,
-    LEAST(exposed_ns // spans, copy_ns) AS lost_ns,
+    spans_count,
+    LEAST(exposed_ns // spans_count, copy_ns) AS lost_ns,
     (SELECT MAX(step_ns) FROM job) AS step_ns
   FROM pageable JOIN job USING (rank)
   QUALIFY ROW_NUMBER() OVER (PARTITION BY direction ORDER BY lost_ns DESC, rank) = 1
@@ -59,10 +56,10 @@ SELECT
   rank,
   [rank] AS ranks,
   direction,
-  calls / spans AS calls_count,
-  size_bytes // spans AS size_bytes,
+  calls / spans_count AS calls_count,
+  size_bytes // spans_count AS size_bytes,
   rate_bytes_per_s,
-  blocked_ns // spans AS blocked_ns,
+  blocked_ns // spans_count AS blocked_ns,
   op,
   source,
   CASE WHEN lost_ns > $warning_share_ratio * step_ns THEN 'warning' ELSE 'info' END AS severity

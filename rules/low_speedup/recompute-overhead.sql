@@ -1,7 +1,7 @@
 /*
 title = "The forward pass is computed again in the backward pass"
 severity = "warning"
-needs = ["spans", "recompute"]
+needs = ["mean_steps", "spans", "recompute"]
 needs_values = ["spans.dur_ns"]
 summary = "rank {rank}: {lost_ns} of {step_ns} {scope} ({share_ratio}) recomputes activations: {again_ratio} of the forward pass runs twice"
 why = """
@@ -21,9 +21,7 @@ sources = [
 min_share_ratio = { default = 0.10, doc = "of the step: between selective (2 to 4 %) and full (about a quarter of the step); a guess, to be fitted" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(compute_ns) // COUNT(*) AS compute_ns
-  FROM spans
-  GROUP BY rank
+  SELECT rank, scope, step_ns, spans_count, compute_ns FROM mean_steps
 ),
 again AS (
   SELECT r.rank, SUM(r.busy_ns) AS busy_ns, SUM(r.forward_ns) AS forward_ns, SUM(r.kernels_count) AS kernels_count, MODE(r.evidence) AS told_by
@@ -34,8 +32,8 @@ worst AS (
   SELECT
     again.*,
     scope,
-    spans,
-    LEAST(busy_ns // spans, compute_ns) AS lost_ns,
+    spans_count,
+    LEAST(busy_ns // spans_count, compute_ns) AS lost_ns,
     (SELECT MAX(step_ns) FROM job) AS step_ns
   FROM again JOIN job USING (rank)
   ORDER BY lost_ns DESC, rank
@@ -49,7 +47,7 @@ SELECT
   rank,
   [rank] AS ranks,
   busy_ns / NULLIF(forward_ns, 0) AS again_ratio,
-  kernels_count // spans AS kernels_count,
+  kernels_count // spans_count AS kernels_count,
   told_by,
   0.5 AS confidence_ratio
 FROM worst

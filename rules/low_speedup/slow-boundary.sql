@@ -38,12 +38,12 @@ SELECT
   slowdown_ratio,
   stage,
   equals_count,
-  CASE WHEN evidence = 'pipeline' THEN "group" || ' need ' || ROUND(own_ns / 1e6, 2) || ' ms for a transfer'
+  CASE WHEN evidence = 'pipeline' THEN "group" || ' need ' || duration(own_ns) || ' for a transfer'
        ELSE 'group ' || "group" || ' moves ' || op || ' of ' || ROUND(size_bytes / 1048576, 2) || ' MiB at '
          || ROUND(busbw_bytes_per_s / 1e9, 1) || ' GB/s' END AS what,
-  CASE WHEN evidence = 'pipeline' THEN ROUND(usual_ns / 1e6, 2) || ' ms'
+  CASE WHEN evidence = 'pipeline' THEN duration(usual_ns)
        ELSE 'at ' || ROUND(usual_busbw_bytes_per_s / 1e9, 1) || ' GB/s' END AS usual,
-  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || ROUND(gain_ns / 1e6, 2) || ' ms if it is like them' ELSE '' END AS job_gain,
+  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || duration(gain_ns) || ' if it is like them' ELSE '' END AS job_gain,
   ranks
 FROM boundaries
 WHERE LEAST(more_ns, COALESCE(gain_ns, more_ns)) > $min_share_ratio * step_ns

@@ -37,7 +37,7 @@ SELECT
   others_comm_ns,
   steps_count,
   part,
-  CASE WHEN part IS NULL THEN '' ELSE '; ' || ROUND(part_ns / 1e6, 1) || ' ms of it in ' || CASE part::VARCHAR
+  CASE WHEN part IS NULL THEN '' ELSE '; ' || duration(part_ns) || ' of it in ' || CASE part::VARCHAR
     WHEN 'input' THEN 'its data loader' WHEN 'gc' THEN 'garbage collection' ELSE 'checkpoints' END END AS cause,
   CASE WHEN lost_ns > $critical_share_ratio * step_ns THEN 'critical' ELSE 'warning' END AS severity,
   LEAST(0.95, longest_ratio) AS confidence_ratio

@@ -45,7 +45,7 @@ SELECT
   CASE WHEN evidence = 'pipeline'
     THEN 'the backward of a micro-batch is long where its forward is (correlation ' || ROUND(backward_correlation_ratio, 2) || ')'
     ELSE 'follows the tokens (correlation ' || ROUND(token_correlation_ratio, 2) || ')' END AS goes_with,
-  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || ROUND(gain_ns / 1e6, 2) || ' ms if all are alike' ELSE '' END AS job_gain
+  CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || duration(gain_ns) || ' if all are alike' ELSE '' END AS job_gain
 FROM uneven_work
 WHERE evidence <> 'calls'
   AND waits_ns > $min_share_ratio * step_ns

@@ -81,15 +81,15 @@ SELECT
     WHEN t.busiest_expert_ns IS NULL
       THEN 'of the tokens that the recorded ranks send, rank ' || s.busiest_ep_rank || ' of the expert-parallel group gets '
         || ROUND(s.ep_imbalance_ratio, 2) || ' times the mean'
-    ELSE 'experts of rank ' || COALESCE(t.busiest_rank::VARCHAR, 'another each time') || ' compute ' || ROUND(t.busiest_expert_ns / 1e6, 2)
-      || ' ms of a step where the mean is ' || ROUND(t.expert_ns / 1e6, 2) || ' ms'
+    ELSE 'experts of rank ' || COALESCE(t.busiest_rank::VARCHAR, 'another each time') || ' compute ' || duration(t.busiest_expert_ns)
+      || ' of a step where the mean is ' || duration(t.expert_ns)
       || COALESCE(' (it receives ' || ROUND(t.ep_imbalance_ratio, 2) || ' times the mean)', '')
   END AS what,
   CASE WHEN r.late_ratio > 1.2 * r.early_ratio
     THEN ', growing from ' || ROUND(r.early_ratio, 2) || ' to ' || ROUND(r.late_ratio, 2) || ' over the run' ELSE '' END AS grown,
   CASE WHEN t.gain_ns > 0 AND t.gain_ratio > 0
-    THEN '; an even load would win ' || ROUND(t.gain_ns / 1e6, 2) || ' ms of a step of ' || ROUND(t.step_ns / 1e6, 2)
-      || ' ms: the others wait ' || ROUND(t.wait_ns / 1e6, 2) || ' ms for it, moving the tokens takes ' || ROUND(t.transfer_ns / 1e6, 2) || ' ms'
+    THEN '; an even load would win ' || duration(t.gain_ns) || ' of a step of ' || duration(t.step_ns)
+      || ': the others wait ' || duration(t.wait_ns) || ' for it, moving the tokens takes ' || duration(t.transfer_ns)
     ELSE '; how much time it costs, traces of all ranks would tell' END AS cost,
   CASE WHEN t.gain_ratio > $critical_gain_ratio OR r.drop_ratio > 0.1 THEN 'critical' ELSE 'warning' END AS severity,
   CASE WHEN t.busiest_rank IS NULL THEN NULL ELSE [t.busiest_rank] END AS ranks

@@ -1,7 +1,7 @@
 /*
 title = "Expert- and tensor-parallel collectives run at once and slow each other"
 severity = "warning"
-needs = ["exchanges", "spans"]
+needs = ["exchanges", "mean_steps", "spans"]
 summary = "{overlap_ratio} of the time of exchanges with experts falls under tensor- or context-parallel collectives, where a byte takes {slower_ratio} of its time alone; that costs {lost_ns} {scope} ({share_ratio})"
 why = """
 Both use the same links and, as kernels, the same processors: side by side neither reaches its bandwidth. Expert tensor parallelism puts a gather and
@@ -21,10 +21,8 @@ min_overlap_ratio = { default = 0.2, doc = "of the time of exchanges that falls 
 min_share_ratio = { default = 0.02, doc = "of the step, that overlap costs; below, nobody acts; a guess" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans_count, SUM(comm_ns) // COUNT(*) AS comm_ns
-  FROM spans
-  GROUP BY rank
-  HAVING SUM(compute_ns) > 0
+  SELECT rank, scope, step_ns, spans_count, comm_ns FROM mean_steps
+  WHERE compute_ns > 0
 ),
 moved AS (
   SELECT

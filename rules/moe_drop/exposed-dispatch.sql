@@ -1,7 +1,7 @@
 /*
 title = "Moving tokens to experts and back takes a large share of the step"
 severity = "warning"
-needs = ["exchanges", "spans"]
+needs = ["exchanges", "mean_steps", "spans"]
 summary = "{lost_ns} of {step_ns} {scope} ({share_ratio}) is dispatch and combine that no compute hides; {counted}"
 why = """
 Every layer sends its tokens away and takes them back, forward and backward, and its experts cannot begin before. This time grows with top-k and
@@ -24,10 +24,8 @@ min_share_ratio = { default = 0.15, doc = "of the step; half of what public runs
 critical_share_ratio = { default = 0.30, doc = "of the step, from which it is critical; a guess, to be fitted" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans_count, SUM(comm_ns) // COUNT(*) AS comm_ns
-  FROM spans
-  GROUP BY rank
-  HAVING SUM(compute_ns) > 0  -- a benchmark of all-to-alls has nothing to hide under
+  SELECT rank, scope, step_ns, spans_count, comm_ns FROM mean_steps
+  WHERE compute_ns > 0  -- a benchmark of all-to-alls has nothing to hide under
 ),
 moved AS (
   SELECT

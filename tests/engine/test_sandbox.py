@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from diagnose import units
 from diagnose.engine import sandbox
 from diagnose.engine.query import query
 from diagnose.errors import RuleError, UsageError
@@ -43,6 +44,13 @@ def test_the_world_outside_is_refused(sql: str, tmp_path: Path) -> None:
 
     assert a_python_variable.num_rows == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_time_that_a_rule_words_itself_looks_as_everywhere_else() -> None:
+    given = [0, 1, 999, 1_000, 1_234, 99_949, 999_499, 999_500, 2_000_000, 82_330_000, 319_860_000, 999_500_000, 10**11]
+    told = sandbox.connect().execute("SELECT duration(unnest(?::BIGINT[]))", [given]).fetchall()
+    assert [text for (text,) in told[1:]] == [units.duration(ns) for ns in given[1:]]
+    assert sandbox.connect().execute("SELECT duration(NULL), duration(-1500::HUGEINT)").fetchone() == (None, "-1.50 us")
 
 
 def test_only_the_given_tables_are_visible() -> None:

@@ -15,7 +15,7 @@ def test_fires() -> None:
     found = finding("input-drift", fires())
 
     assert (found.lost_ns, found.symptom) == (40 * MS, "drifting_throughput")
-    assert "(+0.5 ms a step)" in found.summary
+    assert "(+500 us a step)" in found.summary
 
 
 def test_thresholds() -> None:

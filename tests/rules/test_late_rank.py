@@ -34,7 +34,7 @@ def test_fires_on_the_rank_that_comes_last_and_says_why():
     found = finding("late-rank", fires())
     assert found.ranks == (2,) and found.lost_ns == 9 * MS
     assert "rank 2 comes last in 6 of 8 shared calls" in found.summary
-    assert "it computes 8.0 ms longer" in found.summary and found.confidence_ratio == 1.0
+    assert "it computes 8.00 ms longer" in found.summary and found.confidence_ratio == 1.0
 
 
 def test_missing_ranks_lower_the_confidence():

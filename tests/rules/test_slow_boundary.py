@@ -65,6 +65,6 @@ def stages(own_ns, gain_ns):
 def test_fires_on_a_boundary_of_two_stages():
     found = finding("slow-boundary", stages(3 * MS, 20 * MS))
     assert found.ranks == (1, 2) and (found.lost_ns, found.lost_kind) == (20 * MS, "simulated")
-    assert "stages 1 and 2 need 3.0 ms for a transfer, 2 equals 1.0 ms" in found.summary
+    assert "stages 1 and 2 need 3.00 ms for a transfer, 2 equals 1.00 ms" in found.summary
     turns_exactly_at("slow-boundary", stages(3 * MS, 20 * MS), min_share_ratio=0.2, min_slowdown_ratio=3.0)
     quiet("slow-boundary", stages(MS, 0))
