@@ -84,7 +84,8 @@ def test_long_categories_are_told_apart() -> None:
 
 
 def test_braces_in_texts_behind_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = json.dumps({"traceEvents": [event(ts=1)], "a": "}{", "b": ["}[", True], "baseTimeNanoseconds": BASE})
+    tail = {"a": [{}, {}], "b": "}{", "c": ["}[", True], "d": "z" * 200, "baseTimeNanoseconds": BASE}
+    text = json.dumps({"traceEvents": [event(ts=1)], **tail})
     for tables in in_blocks(monkeypatch, text):
         assert rows(tables["files"], "base_ns", "status") == [(BASE, "ok")]
         assert problems(tables) == {}
@@ -92,9 +93,9 @@ def test_braces_in_texts_behind_the_events(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("gap", ["", "\n", " " * 150])
 def test_a_comma_before_the_end_is_seen_at_every_boundary(monkeypatch: pytest.MonkeyPatch, gap: str) -> None:
-    text = trace(event("a"), event("b"))[:-2] + f",{gap}]}}"
-    for tables in in_blocks(monkeypatch, text):
-        assert rows(tables["quality"], "problem", "byte_offset") == [("trailing_comma", len(text) - 2)]
+    for text in (trace(event("a"), event("b"))[:-2] + f",{gap}]}}", f'{{"traceEvents": [ ,{gap}]}}'):
+        for tables in in_blocks(monkeypatch, text):
+            assert ("trailing_comma", len(text) - 2) in rows(tables["quality"], "problem", "byte_offset")
 
 
 def test_places_of_mended_events_are_places_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,10 +111,10 @@ def test_places_of_mended_events_are_places_in_the_file(monkeypatch: pytest.Monk
 def test_a_list_that_ends_with_a_block_is_not_the_end_of_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """The event cannot be decoded, so its end is guessed from what looks like the end of the events."""
     bad = '{"ph": "X", "name": "C:\\dir", "cat": "cpu_op", "pid": 7, "tid": 7, "args": {"a": [{}], "b": 1}, "ts": 1}'
-    text = '{"traceEvents": [' + ", ".join([bad] * 4) + "]}"
+    text = '{"traceEvents": [null, ' + ", ".join([bad] * 4) + "]}"
     for tables in in_blocks(monkeypatch, text):
         assert rows(tables["events"], "name", "dur_ns") == [("C:\\dir", 0)] * 4
-        assert problems(tables) == {"invalid_escape": 4, "missing_base": 4}
+        assert problems(tables) == {"damaged_event": 1, "invalid_escape": 4, "missing_base": 4}
 
 
 class Breaking(Pieces):
