@@ -29,10 +29,7 @@ SCHEMA = table(
 
 _SQL = """
 WITH job AS (
-  SELECT
-    rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans,
-    SUM(comm_ns) // COUNT(*) AS comm_ns
-  FROM spans GROUP BY rank HAVING SUM(compute_ns) > 0
+  SELECT * FROM mean_steps WHERE compute_ns > 0
 ),
 domain AS (
   SELECT MAX(TRY_CAST(value AS INTEGER)) AS ranks FROM settings WHERE key = 'cluster.fast_domain'
@@ -52,7 +49,7 @@ traffic AS (
 )
 SELECT
   dim, "group", crossing.size AS group_size, node_count, per_node_count, fewest_node_count, rank, matched, job.scope,
-  LEAST(traffic.exposed_ns // job.spans, job.comm_ns)::BIGINT AS exposed_ns,
+  LEAST(traffic.exposed_ns // job.spans_count, job.comm_ns)::BIGINT AS exposed_ns,
   (SELECT MAX(step_ns) FROM job) AS step_ns, (SELECT COUNT(*) FROM job) AS ranks_count
 FROM crossing JOIN traffic USING (dim, "group") JOIN job USING (rank)
 WHERE traffic.exposed_ns IS NOT NULL
@@ -61,9 +58,12 @@ ORDER BY dim
 """
 
 
-def crossings(groups: pa.Table, collectives: pa.Table, spans: pa.Table, settings: pa.Table | None = None) -> pa.Table:
+def crossings(
+    groups: pa.Table, collectives: pa.Table, spans: pa.Table, mean_steps: pa.Table, settings: pa.Table | None = None
+) -> pa.Table:
     """One row per dimension with such a group."""
-    given = INGESTED["settings"].empty() if settings is None else settings
-    with sql.over(groups=groups, collectives=collectives, spans=spans, settings=given) as connection:
+    given = {"groups": groups, "collectives": collectives, "spans": spans, "mean_steps": mean_steps}
+    given["settings"] = INGESTED["settings"].empty() if settings is None else settings
+    with sql.over(**given) as connection:
         found: pa.Table = connection.sql(_SQL).to_arrow_table()
     return SCHEMA.build({name: found[name] for name in SCHEMA.arrow.names})

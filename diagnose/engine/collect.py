@@ -69,6 +69,7 @@ _TABLES = {
     "settings": "the job's environment variables (`env > env.txt` on a worker) or a job.toml",
     "slowdowns": _LOG,
     "spans": _TRACE,
+    "mean_steps": _TRACE,
     "pauses": "a torch.profiler trace with with_stack=True, or step records of all ranks over many steps",
     "stalls": _LOG,
     "stages": "a pipeline timeline, or traces of one rank per pipeline stage over the same steps",

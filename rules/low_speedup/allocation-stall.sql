@@ -1,7 +1,7 @@
 /*
 title = "The GPU waits while device memory is allocated or freed"
 severity = "warning"
-needs = ["spans", "idle", "rank_what_if"]
+needs = ["mean_steps", "spans", "idle", "rank_what_if"]
 needs_values = ["spans.dur_ns"]
 decides = true
 summary = "rank {rank}: the GPU idles {idle_ns} of {step_ns} {scope} ({share_ratio}) in {stalls_count} waits, most of them for {host}{job_gain}"
@@ -25,9 +25,7 @@ sources = [
 min_share_ratio = { default = 0.05, doc = "of the step, as for other waits; a guess, to be fitted" }
 */
 WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans, SUM(alloc_ns) // COUNT(*) AS waits_ns
-  FROM spans
-  GROUP BY rank
+  SELECT rank, scope, step_ns, spans_count, alloc_ns AS waits_ns FROM mean_steps
 ),
 worst AS (
   SELECT *, (SELECT MAX(step_ns) FROM job) AS longest_ns
@@ -53,7 +51,7 @@ SELECT
   CASE WHEN gain_ns IS NOT NULL THEN '; the job gains ' || duration(gain_ns) || ' if no rank has it' ELSE '' END AS job_gain,
   rank,
   [rank] AS ranks,
-  stalls / spans AS stalls_count,
+  stalls / spans_count AS stalls_count,
   COALESCE(host, 'device memory') AS host,
   module,
   source

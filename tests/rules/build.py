@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from diagnose import engine, pipeline
+from diagnose.analyses.mean_steps import mean_steps
 from diagnose.analyses.reductions import reductions
 from diagnose.engine import load
 from diagnose.findings import Finding, Outcome, Rule
@@ -86,6 +87,7 @@ def rule(rule_id: str) -> Rule:
 
 def outcome(rule_id: str, given: Tables, **params: Any) -> Outcome:
     """What comes of one rule on tables that hold no more than it needs."""
+    given = given | {"mean_steps": mean_steps(given["spans"])}
     needed = {name: given[name] for name in rule(rule_id).needs} | {"spans": given["spans"]}
     (result,) = engine.evaluate([rule(rule_id)], needed, {f"{rule_id}.{k}": v for k, v in params.items()})
     assert result.status != "failed", result.reason

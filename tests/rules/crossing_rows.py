@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.analyses.crossings import crossings
+from diagnose.analyses.mean_steps import mean_steps
 from diagnose.schema import Tables
 from tests.rules.build import MS, call, spans, step, tables
 
@@ -25,7 +26,9 @@ def group(dim: str, size: int = 16, nodes: int | None = 2, **more: Any) -> dict[
 
 def judged(**given: Any) -> Tables:
     found = tables(**given)
-    derived = crossings(found["groups"], found["collectives"], found["spans"], found["settings"])
+    derived = crossings(
+        found["groups"], found["collectives"], found["spans"], mean_steps(found["spans"]), found["settings"]
+    )
     return {**found, "crossings": derived}
 
 
