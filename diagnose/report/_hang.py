@@ -19,7 +19,7 @@ TIMED_OUT = "watchdog_timeout"
 _DID = {
     "never_enqueued": "never enqueued {call}",
     "stuck_completing": "enqueued {call} and did not complete it",
-    "mismatched": "called another operation than its peers: {call}",
+    "mismatched": "called another operation than {their} peers: {call}",
     "no_dump": "left no dump, and the others wait in {call}",
     "entered": "had entered {call}",
     "waited": "waited in {call}",
@@ -45,7 +45,7 @@ def headline(diagnosis: Diagnosis, finding: Finding | None = None) -> str:
     others = {row["rank"] for row in blamed} - set(alike)
     more = f"; {rank_names(others)} {'is' if len(others) == 1 else 'are'} to blame, too" if others else ""
     when = "The job hangs" if timeouts(diagnosis.tables) else "Stuck when the dumps were written"
-    return f"{when}: {rank_names(alike)} {did(first)}{more}"
+    return f"{when}: {rank_names(alike)} {did(first, len(alike))}{more}"
 
 
 def facts(diagnosis: Diagnosis, finding: Finding) -> list[tuple[str, str]]:
@@ -64,12 +64,14 @@ def facts(diagnosis: Diagnosis, finding: Finding) -> list[tuple[str, str]]:
     said = {row["rank"]: row["first_error"] for row in rows if row["culprit"] and row["first_error"]}
     words = [f"{rank_name(rank)}: {first_sentences(text, 160)}" for rank, text in said.items()]
     silent = f"no log gives an error of {rank_names(blamed)}"
-    return [*found, ("Error", "; ".join(words) if words else f"{silent}: look at what it did, and give its log")]
+    look = "look at what it did, and give its log" if len(blamed) == 1 else "look at what they did, and give their logs"
+    return [*found, ("Error", "; ".join(words) if words else f"{silent}: {look}")]
 
 
-def did(row: Row) -> str:
-    """What a rank did or left undone, after its name."""
-    return _DID.get(row["role"], clean(row["role"]) + " {call}").format(call=call(row))
+def did(row: Row, ranks_count: int = 1) -> str:
+    """What a rank did or left undone, or several alike, after their names."""
+    their = "its" if ranks_count == 1 else "their"
+    return _DID.get(row["role"], clean(row["role"]) + " {call}").format(call=call(row), their=their)
 
 
 def call(row: Row) -> str:

@@ -18,6 +18,9 @@ from diagnose.units import show
 COLLECT_ORDER = ("low_speedup", "comm_saturation", "drifting_throughput", "oom_despite_headroom", "moe_drop")
 """Which open symptom to settle first: those that most jobs have."""
 
+WORTH_NAMING = 1.02
+"""The longest rank over the mean of all, from which a reader would take them for two different steps."""
+
 
 class Verdict(NamedTuple):
     """`tone`: found | clear | unknown. `facts`: (label, sentence), few. `cost` and on: empty without a finding."""
@@ -78,17 +81,31 @@ def worth(diagnosis: Diagnosis, finding: Finding) -> str:
 
 
 def composition(diagnosis: Diagnosis, most: int = 4) -> str:
-    """The mean step (or the recording) as its largest parts: `61.2 ms (mean of 4 steps) = 68.1 % compute + ...`."""
+    """The mean step (or the recording) as its largest parts: `61.2 ms (mean of 4 steps) = 68.1 % compute + ...`.
+
+    Losses are over the step of the longest rank, so that is named where the mean of the ranks reads differently.
+    """
     parts, mark = measured(diagnosis)
     total = sum(p["dur_ns"] for p in parts)
     if not total:
         return "no work of the device was recorded, so where the time went is unknown"
+    longest = _longest_ns(diagnosis)
+    if longest > WORTH_NAMING * total:
+        mark, most = f"{mark}; longest {show('_ns', longest)}", most - 1
     largest = sorted(parts, key=lambda p: -p["dur_ns"])
     words = [f"{share(p['dur_ns'], total)} {part(p['part']).label}" for p in largest[:most]]
     rest = sum(p["dur_ns"] for p in largest[most:])
     if rest:
         words.append(f"{share(rest, total)} other")
     return f"{show('_ns', total)} ({mark}) = {' + '.join(words)}"
+
+
+def _longest_ns(diagnosis: Diagnosis) -> int:
+    """Mean step of the rank that takes longest; 0 without steps."""
+    of_rank: dict[int, int] = {}
+    for row in diagnosis.step_time.get("per_rank") or []:
+        of_rank[row["rank"]] = of_rank.get(row["rank"], 0) + row["dur_ns"]
+    return max(of_rank.values(), default=0)
 
 
 def share(dur_ns: float, total_ns: float) -> str:

@@ -10,7 +10,7 @@ why = """
 While a rank only communicates it does no useful work, and this time grows with the number of GPUs while compute per GPU
 does not. Of all communication only the exposed part costs: what runs under compute is free."""
 fix = """
-Where waiting may be included, record the same steps on all ranks first: it then is told from transfer, and not cured here.
+Where waiting may be included, record the same steps on all ranks first: that tells it apart, and it is not cured here.
 What is left is transfer; in this order, each leaves its own mark in the trace. (1) No overlap although there is compute: a
 stream wait or shared stream, a prefetch that comes too late (FSDP2: set_modules_to_forward_prefetch; FSDP1:
 backward_prefetch, forward_prefetch, limit_all_gathers), one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1 suits Megatron's

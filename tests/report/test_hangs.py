@@ -12,7 +12,7 @@ from rich.console import Console
 from diagnose.analyses import hangs as analysis
 from diagnose.report import findings, hangs, terminal
 from diagnose.report._blocks import Grid
-from diagnose.report._hang import RULE, rank_names
+from diagnose.report._hang import RULE, did, rank_names
 from diagnose.report._verdict import verdict
 from tests import ask
 from tests.report.example import example
@@ -41,6 +41,12 @@ def test_the_headline_names_culprit_operation_group_and_number(hung: Any) -> Non
     assert facts["Waiting"].startswith("ranks 0-1, 3; the time-outs they print")
     assert facts["Error"] == "rank 2: out of memory"
     assert "0 ns" not in _printed(hung) and "where the time went" not in _printed(hung)
+
+
+def test_of_several_culprits_the_words_are_plural() -> None:
+    row = {"role": "mismatched", "op": "all_reduce", "seq": 4, "group": "0", "description": None}
+    assert did(row) == "called another operation than its peers: all_reduce, call 4 of group 0"
+    assert did(row, 2) == "called another operation than their peers: all_reduce, call 4 of group 0"
 
 
 def test_the_section_tells_culprits_waiters_standing_and_errors(hung: Any) -> None:
