@@ -117,16 +117,15 @@ class Sorter:
         rows = rows[_matches(padded, starts[rows] + len(before) + 1, between)]
         at = starts[rows] + len(before) + 1 + len(between)
         words = _words(padded)
-        key = (
-            words[at] ^ (words[at + 8] * np.uint64(0x9E3779B97F4A7C15)) ^ phase[rows].astype(np.uint64) << np.uint64(56)
-        )
+        compared = words[at], words[at + 8], phase[rows].astype(np.uint64)
+        key = compared[0] ^ compared[1] * np.uint64(0x9E3779B97F4A7C15) ^ compared[2] << np.uint64(56)
         found = pa.array(key).dictionary_encode()
         local = found.indices.to_numpy()
         first = np.zeros(len(found.dictionary), np.int64)
         first[local[::-1]] = np.arange(len(rows))[::-1]
-        one = rows[first[local]]
-        same = (phase[rows] == phase[one]) & (words[at] == words[at[first]][local])
-        same &= words[at + 8] == words[at[first] + 8][local]
+        same = np.ones(len(rows), np.bool_)  # equal hashes are no proof
+        for values in compared:
+            same &= values == values[first][local]
         known = np.full(len(first), -2, np.int32)
         for index, row in enumerate(first):
             text, quote, _ = padded[at[row] : at[row] + 48].tobytes().partition(b'"')
