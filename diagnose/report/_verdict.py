@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from diagnose.findings import SYMPTOMS, Diagnosis, Finding, Symptom
 from diagnose.report._hang import RULE, facts, foremost, headline
 from diagnose.report._parts import IDLE_PARTS, in_order, part
-from diagnose.report._text import clean
+from diagnose.report._text import clean, first_sentences
 from diagnose.units import show
 
 COLLECT_ORDER = ("low_speedup", "comm_saturation", "drifting_throughput", "oom_despite_headroom", "moe_drop")
@@ -183,7 +183,10 @@ def _counts_steps(diagnosis: Diagnosis) -> bool:
 def _nothing(diagnosis: Diagnosis) -> Verdict:
     status = {s.symptom: s.status for s in diagnosis.symptoms}
     clear, unknown = (sum(v == what for v in status.values()) for what in ("clear", "unknown"))
-    facts = (("Step", composition(diagnosis)), ("Comm", communication(diagnosis)), ("Idle", _idle(diagnosis)))
+    facts: tuple[tuple[str, str], ...] = (("Step", composition(diagnosis)),)
+    if measured(diagnosis)[0]:
+        facts = (*facts, ("Comm", communication(diagnosis)), ("Idle", _idle(diagnosis)))
+    facts = (*facts, *_said(diagnosis))
     settle = _first_to_collect(diagnosis)
     if not clear:
         return Verdict("unknown", "What was recorded cannot answer any of the five questions", facts, change=settle)
@@ -193,6 +196,20 @@ def _nothing(diagnosis: Diagnosis) -> Verdict:
         )
         return Verdict("clear", text, facts, change=settle)
     return Verdict("clear", "Healthy: all five symptoms are clear", facts)
+
+
+def _said(diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    """The first thing that a log calls an error, else a warning: no rule judged it, but it may end a job."""
+    events = diagnosis.tables.get("log_events")
+    rows = [] if events is None else events.select(["line", "level", "detail"]).to_pylist()
+    for levels in (("ERROR",), ("WARN", "WARNING")):
+        told = [row for row in rows if row["level"] in levels and row["detail"]]
+        if told:
+            first = min(told, key=lambda row: row["line"] or 0)
+            place = f"line {first['line']}" if first["line"] else "first"
+            more = f", first of {len(told)}" if len(told) > 1 else ""
+            return [("Log", f"{first_sentences(first['detail'], 100)} ({place}{more}; no rule judges it)")]
+    return []
 
 
 def _first_to_collect(diagnosis: Diagnosis) -> str:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from diagnose.findings import Diagnosis, Symptom
 from diagnose.report import terminal
+from diagnose.schema import INGESTED
 from tests.report.example import example
 from tests.report.example_run import HOSTILE
 
@@ -82,6 +83,22 @@ def test_the_longest_rank_is_named_where_the_mean_of_ranks_differs() -> None:
     ]
     text = " ".join(_printed(given).split())
     assert "Step 59.0 ms (mean of 4 steps, 2 ranks; longest 70.0 ms) = 55.5 % compute" in text
+
+
+def test_without_a_finding_the_first_error_of_a_log_is_said() -> None:
+    """No rule judges it, but a log that ends in an error must not read as if nothing had been found in it."""
+    rows = [
+        {"level": "WARN", "detail": "no algorithm available for function Broadcast", "line": 25},
+        {"level": "WARN", "detail": "something later", "line": 26},
+        {"level": "INFO", "detail": "harmless", "line": 1},
+    ]
+    given = dataclasses.replace(
+        example(), findings=[], step_time={}, window={}, tables={"log_events": INGESTED["log_events"].of_rows(rows)}
+    )
+    text = " ".join(_printed(given).split())
+    assert "Log no algorithm available for function Broadcast (line 25, first of 2; no rule judges it)" in text
+    assert "Idle" not in text  # nothing of the device was recorded: one line says so
+    assert "Log " not in " ".join(_printed(dataclasses.replace(given, tables={})).split())
 
 
 def test_a_pipe_gets_plain_text() -> None:
