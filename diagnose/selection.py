@@ -76,7 +76,9 @@ def of_one_run(tables: Tables) -> Tables:
     }
     quality = tables["quality"]
     known = pc.equal(quality["problem"].cast(pa.string()), "several_runs")  # what joining them said: one row is enough
-    said = f"only run {kept} is analysed: {files['path'][inside[0].as_py()]}"
+    broken = pc.equal(files["status"].cast(pa.string()), "unusable")
+    usable = files.filter(pc.and_(pc.equal(files["run"], kept), pc.invert(broken)))
+    said = f"only run {kept} is analysed: {usable['path'][0]}"
     details = [detail for detail in quality.filter(known)["detail"].to_pylist() if detail]
     row = {"problem": "several_runs", "count": len(set(runs)), "detail": "; ".join([said, *details])}
     return {**result, "quality": _add(quality.filter(pc.invert(known)), row)}

@@ -213,6 +213,8 @@ def test_nothing_to_read(text: str) -> None:
 def test_metadata_only() -> None:
     tables = read(trace({"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "python"}}))
     assert rows(tables["files"], "status", "events_count", "start_ns") == [("unusable", 0, None)]
+    (said,) = tables["files"]["detail"].to_pylist()
+    assert said.startswith("found no timed event; expected ") and "check that" in said
     assert problems(tables) == {"no_timed_events": 1}
 
 

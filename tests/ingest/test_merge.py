@@ -264,3 +264,9 @@ def test_several_runs_are_counted_once() -> None:
     rows_ = [row for row in only["quality"].to_pylist() if row["problem"] == "several_runs"]
     assert [row["count"] for row in rows_] == [3]
     assert rows_[0]["detail"].startswith("only run 0 is analysed: a; no joint verdict")
+
+
+def test_a_run_is_named_by_a_file_that_could_be_read() -> None:
+    given = [unusable("a", "found nothing"), part("b", 0), part("c", 0, names=("mm", "sub"))]
+    rows_ = [row for row in of_one_run(merge(given))["quality"].to_pylist() if row["problem"] == "several_runs"]
+    assert rows_[0]["detail"].startswith("only run 0 is analysed: b; no joint verdict")

@@ -20,6 +20,12 @@ class Fault(NamedTuple):
     detail: str
 
 
+_NOTHING = (
+    "found no timed event; expected those of some training steps; "
+    "check that the profiler was in its active part and that the file was written whole"
+)
+
+
 class Faults:
     """Problems of one document, in the order in which they were met."""
 
@@ -59,7 +65,7 @@ class Faults:
             met = [p for p in self._found if p in problems]
             if met and events_count:
                 return status, "; ".join(f"{self._found[p].times} x {PROBLEMS[p]}" for p in met)
-        return ("ok", "") if events_count else ("unusable", PROBLEMS["no_timed_events"])
+        return ("ok", "") if events_count else ("unusable", _NOTHING)
 
     def table(self, path: str, rank: int | None) -> pa.Table:
         """The `quality` rows."""
