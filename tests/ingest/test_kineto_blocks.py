@@ -42,6 +42,8 @@ def test_old_spellings_behind_many_events_without_the_key() -> None:
 def test_names_are_no_keys() -> None:
     tables = read(trace(event("external id", "Operator", **{"external id": 3}), event("Input dims")))
     assert rows(tables["events"], "name", "external_id") == [("external id", 3), ("Input dims", None)]
+    tables = read(trace(event("a", "Operator", **{"external id": 3, "Input Dims": [{'a"external id': 1}]})))
+    assert rows(tables["op_args"], "input_dims") == ['[{"a\\"external id":1}]']
 
 
 def test_phases_that_are_not_read_hide_no_event(monkeypatch: pytest.MonkeyPatch) -> None:

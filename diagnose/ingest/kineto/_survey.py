@@ -24,9 +24,9 @@ from diagnose.ingest.kineto._values import valid
 _BARE = re.compile(rb"(?<=[:\[,\s])[+-]?(?:inf(?:inity)?|nan)(?=\s*[,}\]])", re.IGNORECASE)
 _WORDS = (b"inf", b"nan", b"Infinity", b"NaN")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
-_OLD_KEYS = {  # until 2022
-    "External id": re.compile(rb'"external id"(?=\s*:)'),
-    "Input Dims": re.compile(rb'"Input dims"(?=\s*:)'),
+_OLD_KEYS = {  # until 2022; what must not stand before them comes last, since a search is fast by its first letters
+    "External id": re.compile(rb'"external id"(?<!\\"external id")(?=\s*:)'),
+    "Input Dims": re.compile(rb'"Input dims"(?<!\\"Input dims")(?=\s*:)'),
 }
 _SAMPLE_BYTES = 1 << 20
 _SAMPLE_ROWS = 16
