@@ -25,6 +25,8 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "host": ("alloc", "sync", "launch", "idle", "under_comm"),
 }
 """Why a rank is late -> the parts of its own time that are longer."""
+EVERY_STEP = tuple(part for part in OWN_PARTS if part != "begin")
+"""How late a rank begins is there once, however many steps were recorded: it is no gain per step."""
 _MOST_RANKS = 8
 _MOST_EXPLAINED = 3
 
@@ -84,8 +86,8 @@ def _compared(ranks: Ranks, views: list[_Cells]) -> Iterator[tuple[Row, Times]]:
     worst = sorted(alike, key=lambda n: -max(view.excess(n) for view in views))[:_MOST_RANKS]
     for cells in views if alike else []:
         for n in worst:
-            yield {"fixed": "rank", "rank": int(ranks.ranks[n])}, cells.like_others(n, OWN_PARTS)
-        yield {"fixed": "balance"}, cells.balanced(OWN_PARTS)
+            yield {"fixed": "rank", "rank": int(ranks.ranks[n])}, cells.like_others(n, EVERY_STEP)
+        yield {"fixed": "balance"}, cells.balanced(EVERY_STEP)
         for cause, parts in CAUSES.items():
             yield {"fixed": "balance_part", "part": cause}, cells.balanced(parts)
 

@@ -31,6 +31,11 @@ SCHEMA = table(
     ("judged_count", INT64, "shared calls in which the clocks can tell who came last; pipeline: steps"),
     ("caused_wait_ns", INT64, "waiting of all others for it together; null for pipelines"),
     ("incomplete_count", INT64, "shared calls with a rank of the group missing"),
+    (
+        "untold_ns",
+        INT64,
+        "exposed communication per step that nobody tells from waiting; null for pipelines",
+    ),
     ("cause", LABEL, "compute | input | gc | copy | host | begin (late from before); null where none stands out"),
     ("cause_ns", INT64, "of the cause, what it takes more than the median of the others, per step"),
     ("stage", INT32, "pipeline stage; null for traces"),
@@ -53,21 +58,26 @@ WITH job AS (
 ), replayed AS (
   SELECT rank, ARG_MAX(part, gain_ns) AS cause, MAX(gain_ns) AS part_ns FROM rank_what_if
   WHERE fixed = 'rank_part' GROUP BY rank
+), untold AS (
+  SELECT c.rank, SUM(c.exposed_ns)::BIGINT AS untold_ns
+  FROM collectives AS c SEMI JOIN spans AS s ON s.rank = c.rank AND s.step IS NOT DISTINCT FROM c.step
+  WHERE c.wait_ns IS NULL GROUP BY c.rank
 ), gain AS (SELECT rank, gain_ns FROM rank_what_if WHERE fixed = 'rank' AND gain_ns IS NOT NULL
 ), longest AS (SELECT rank, ARG_MAX(cause, more_ns) AS cause, MAX(more_ns) AS more_ns FROM more GROUP BY rank
 ), rows AS (
   SELECT l.*, job.scope, (SELECT MAX(step_ns) FROM job) AS step_ns, job.spans, gain.gain_ns,
     LEAST(l.lost_ns // job.spans, (SELECT MAX(step_ns) FROM job)) AS waits_ns,
+    COALESCE(untold.untold_ns, 0) // job.spans AS untold_ns,
     CASE WHEN r.part_ns > 0 AND 2 * r.part_ns >= gain.gain_ns THEN r.cause
          WHEN gain.gain_ns IS NULL AND 2 * longest.more_ns >= l.lost_ns // job.spans AND longest.more_ns > 0
          THEN longest.cause END AS cause
   FROM late_ranks AS l JOIN job USING (rank) LEFT JOIN gain USING (rank) LEFT JOIN replayed AS r USING (rank)
-  LEFT JOIN longest USING (rank)
+  LEFT JOIN longest USING (rank) LEFT JOIN untold USING (rank)
 )
 SELECT 'calls' AS evidence, r.rank, [r.rank] AS ranks, scope, step_ns, waits_ns,
   CASE WHEN gain_ns IS NOT NULL THEN GREATEST(LEAST(gain_ns, step_ns), 0) END AS gain_ns,
   blamed_ratio, last_count, judged_count, caused_wait_ns,
-  incomplete_count, r.cause, m.more_ns AS cause_ns, NULL AS stage, NULL AS slowdown_ratio, NULL AS m_w_ratio,
+  incomplete_count, untold_ns, r.cause, m.more_ns AS cause_ns, NULL AS stage, NULL AS slowdown_ratio, NULL AS m_w_ratio,
   NULL AS m_s_ratio
 FROM rows AS r LEFT JOIN more AS m ON m.rank = r.rank AND m.cause = r.cause ORDER BY r.rank
 """
@@ -91,7 +101,8 @@ SELECT 'pipeline' AS evidence, worst.rank, COALESCE((SELECT ranks FROM slow), [w
   GREATEST((SELECT gain_ns FROM slow), 0) AS gain_ns,
   GREATEST(slowest.explained_ratio, (SELECT explained_ratio FROM slow)) AS blamed_ratio, NULL AS last_count,
   base.steps_count::BIGINT AS judged_count, NULL AS caused_wait_ns, 0 AS incomplete_count,
-  CASE WHEN (SELECT COUNT(*) FROM slow) > 0 THEN 'compute' END AS cause, NULL AS cause_ns, worst.stage,
+  NULL AS untold_ns, CASE WHEN (SELECT COUNT(*) FROM slow) > 0 THEN 'compute' END AS cause, NULL AS cause_ns,
+  worst.stage,
   (SELECT slowdown_ratio FROM what_if WHERE fixed = 'everything') AS slowdown_ratio,
   slowest.explained_ratio AS m_w_ratio,
   (SELECT ARG_MAX(explained_ratio, stage) FROM what_if WHERE fixed = 'stage') AS m_s_ratio
@@ -101,12 +112,14 @@ FROM base, slowest, worst WHERE worst.rank IS NOT NULL
 
 def compared_ranks(
     late_ranks: pa.Table | None = None, spans: pa.Table | None = None, rank_what_if: pa.Table | None = None,
-    what_if: pa.Table | None = None,
+    collectives: pa.Table | None = None, what_if: pa.Table | None = None,
 ) -> pa.Table:  # fmt: skip
     """One row per rank that shares calls with others, or one for the slowest workers of a pipeline."""
     found = [SCHEMA.empty()]
-    if late_ranks is not None and late_ranks.num_rows and spans is not None and rank_what_if is not None:
-        found.append(_of(_CALLS, late_ranks=late_ranks, spans=spans, rank_what_if=rank_what_if))
+    given = {"late_ranks": late_ranks, "spans": spans, "rank_what_if": rank_what_if, "collectives": collectives}
+    known = {name: table for name, table in given.items() if table is not None}
+    if len(known) == len(given) and known["late_ranks"].num_rows:
+        found.append(_of(_CALLS, **known))
     if what_if is not None and what_if.num_rows:
         found.append(_of(_PIPELINE, what_if=what_if))
     return pa.concat_tables(found).unify_dictionaries().combine_chunks()

@@ -1,7 +1,7 @@
 /*
 title = "One rank comes last, and the others wait for it"
 severity = "warning"
-needs = ["compared_ranks", "expert_balance", "collectives", "spans"]
+needs = ["compared_ranks", "expert_balance"]
 needs_values = ["compared_ranks.judged_count"]
 summary = "rank {rank} {how}: {verb} {lost_ns} {scope} ({share_ratio}) {condition}{because}{missing}"
 why = """
@@ -25,13 +25,7 @@ min_share_ratio = { default = 0.03, doc = "of the step; below, nobody acts; a gu
 critical_share_ratio = { default = 0.20, doc = "of the step, from which it is critical; a guess, to be fitted" }
 min_blamed_ratio = { default = 0.5, doc = "of all blame: most of it is this rank's; definition of 'one rank'" }
 */
-WITH untold AS (  -- exposed communication of which nobody knows how much is waiting, per step
-  SELECT c.rank, SUM(c.exposed_ns) / ANY_VALUE(s.spans_count) AS untold_ns
-  FROM collectives AS c JOIN spans AS s ON s.rank = c.rank AND s.step IS NOT DISTINCT FROM c.step
-  WHERE c.wait_ns IS NULL
-  GROUP BY c.rank
-),
-compared AS (
+WITH compared AS (
   SELECT *, COALESCE(gain_ns, waits_ns) AS per_step_ns FROM compared_ranks
 ),
 suspect AS (
@@ -43,7 +37,7 @@ suspect AS (
       WHERE e.source = 'trace' AND e.busiest_rank = compared.rank AND e.ep_imbalance_ratio > 1.1
         AND 2 * (e.busiest_expert_ns - e.expert_ns) >= compared.per_step_ns
     ) AS late
-  FROM compared LEFT JOIN untold USING (rank)
+  FROM compared
 )
 SELECT
   rank,

@@ -22,7 +22,7 @@ def job(*rows, slow_ns=0, **apart):
     ]
     clocks = [{"rank": r, "reference": 0, "offset_ns": 0, "error_ns": 5_000} for r in range(3)]
     found = tables(spans=spans(*made), late_ranks=list(rows), clocks=clocks, **apart)
-    needed = ("late_ranks", "spans", "rank_what_if", "what_if")
+    needed = ("late_ranks", "spans", "rank_what_if", "collectives", "what_if")
     return {**found, "compared_ranks": compared_ranks(**{name: found[name] for name in needed})}
 
 
@@ -52,7 +52,8 @@ def test_open_where_those_seen_may_wait_for_a_rank_that_was_not_given():
     assert result.status == "skipped" and "traces of all ranks" in result.reason
     told = [{**row, "wait_ns": 0} for row in calls]
     quiet("late-rank", job(*none_late, collectives=told))
-    finding("late-rank", {**fires(incomplete_count=3), "collectives": job(collectives=calls)["collectives"]})
+    found = [late(0, 0, 0.0), late(1, 2 * MS, 0.1), late(2, 18 * MS, 0.9, incomplete_count=3)]
+    finding("late-rank", job(*found, slow_ns=8 * MS, collectives=calls))
 
 
 def test_quiet_where_the_blame_is_spread():
