@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from bisect import bisect, insort
 from collections import Counter
 from math import inf
 from typing import Any
@@ -127,6 +128,7 @@ class _Run:
         self.claims: dict[tuple[str, int], Document] = {}
         self.folders: set[str] = set()
         self.dates: dict[str, int] = {}
+        self.begins_ns: list[int] = []  # of all documents, sorted
 
     def takes(self, row: dict[str, Any]) -> bool:
         same_size = None in (self.world_size, row["world_size"]) or self.world_size == row["world_size"]
@@ -140,13 +142,16 @@ class _Run:
         self.claims[row["kind"], row["rank"]] = document
         if (date := _date_ns(row)) is not None:
             self.dates.setdefault(row["kind"], date)
+            insort(self.begins_ns, date)
         self.folders.add(document.folder)
 
     def apart_ns(self, row: dict[str, Any]) -> float:
         """Time between the begin of this document and the nearest of the run; infinite where either is undated."""
         date = _date_ns(row)
-        known = [_date_ns(document.row) for document in self.claims.values()]
-        return min((abs(date - other) for other in known if date is not None and other is not None), default=inf)
+        if date is None:
+            return inf
+        at = bisect(self.begins_ns, date)
+        return min((abs(date - other) for other in self.begins_ns[max(0, at - 1) : at + 1]), default=inf)
 
 
 def _date_ns(row: dict[str, Any]) -> int | None:
