@@ -76,7 +76,7 @@ def evaluate(
         finally:
             sandboxes.put(connection)
 
-    at_a_time = min(MOST_RULES, processors.usable())
+    at_a_time = max(1, min(MOST_RULES, processors.usable(), len(rules)))
     with ExitStack() as opened, ThreadPoolExecutor(at_a_time) as pool:
         for _ in range(at_a_time):
             sandboxes.put(opened.enter_context(closing(sandbox.connect())))

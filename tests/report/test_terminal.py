@@ -75,12 +75,12 @@ def test_says_verdict_facts_symptoms_step_quality_and_place() -> None:
 
 def test_the_longest_rank_is_named_where_the_mean_of_ranks_differs() -> None:
     """Losses are over its step: 12 ms of 20 ms must not seem to be of 15 ms."""
-    given = example()
-    given.step_time["per_rank"] = [
+    rows = [
         {"rank": rank, "part": part, "dur_ns": ns}
         for rank, of_rank in ((0, {"compute": 40_000_000, "idle": 8_000_000}), (1, {"compute": 70_000_000}))
         for part, ns in of_rank.items()
     ]
+    given = dataclasses.replace(example(), step_time={**example().step_time, "per_rank": rows})
     text = " ".join(_printed(given).split())
     assert "Step 59.0 ms (mean of 4 steps, 2 ranks; longest 70.0 ms) = 55.5 % compute" in text
 
