@@ -37,11 +37,7 @@ SCHEMA = table(
 )
 
 _CALLS = """
-WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans,
-    SUM(comm_ns) // COUNT(*) AS comm_ns
-  FROM spans GROUP BY rank
-), compared AS (
+WITH compared AS (
   SELECT a."group"::VARCHAR AS name, a.op::VARCHAR AS op, a.size_bytes, ANY_VALUE(a.dim)::VARCHAR AS dim,
     ANY_VALUE(a.busbw_bytes_per_s) AS own_per_s, COUNT(b."group") AS equals_count,
     CASE WHEN COUNT(b."group") >= 2 THEN MEDIAN(b.busbw_bytes_per_s) END AS usual_per_s
@@ -58,8 +54,8 @@ WITH job AS (
   JOIN compared AS s ON s.op = c.op AND s.size_bytes = c.size_bytes AND s.name = c."group"::VARCHAR
   WHERE c.transfer_ns IS NOT NULL GROUP BY ALL
 ), worst AS (
-  SELECT name, op, size_bytes, LEAST(traffic.exposed_ns // job.spans, job.comm_ns)::BIGINT AS more_ns
-  FROM traffic JOIN job USING (rank)
+  SELECT name, op, size_bytes, LEAST(traffic.exposed_ns // job.spans_count, job.comm_ns)::BIGINT AS more_ns
+  FROM traffic JOIN mean_steps AS job USING (rank)
   QUALIFY ROW_NUMBER() OVER (PARTITION BY name, op, size_bytes ORDER BY more_ns, rank) = 1
 ), gain AS (
   SELECT "group"::VARCHAR AS name, ANY_VALUE(gain_ns) AS gain_ns FROM rank_what_if WHERE fixed = 'group' GROUP BY ALL
@@ -67,8 +63,8 @@ WITH job AS (
 SELECT 'calls' AS evidence, name AS "group", dim, op, size_bytes, own_per_s, usual_per_s, NULL AS own_ns,
   NULL AS usual_ns, usual_per_s / NULLIF(own_per_s, 0) AS slowdown_ratio, equals_count, NULL AS stage,
   (SELECT ANY_VALUE(g.ranks) FROM groups AS g WHERE g."group" = name) AS ranks,
-  (SELECT ANY_VALUE(scope) FROM job) AS scope, (SELECT MAX(step_ns) FROM job) AS step_ns, more_ns,
-  CASE WHEN gain_ns IS NOT NULL THEN GREATEST(LEAST(gain_ns, (SELECT MAX(step_ns) FROM job)), 0) END AS gain_ns
+  (SELECT ANY_VALUE(scope) FROM mean_steps) AS scope, (SELECT MAX(step_ns) FROM mean_steps) AS step_ns, more_ns,
+  CASE WHEN gain_ns IS NOT NULL THEN GREATEST(LEAST(gain_ns, (SELECT MAX(step_ns) FROM mean_steps)), 0) END AS gain_ns
 FROM compared LEFT JOIN worst USING (name, op, size_bytes) LEFT JOIN gain USING (name)
 ORDER BY name, op, size_bytes
 """
@@ -88,11 +84,12 @@ Tables = dict[str, pa.Table | None]
 
 def boundaries(
     link_expectations: pa.Table | None = None, collectives: pa.Table | None = None, spans: pa.Table | None = None,
-    groups: pa.Table | None = None, rank_what_if: pa.Table | None = None, what_if: pa.Table | None = None,
+    mean_steps: pa.Table | None = None, groups: pa.Table | None = None, rank_what_if: pa.Table | None = None,
+    what_if: pa.Table | None = None,
 ) -> pa.Table:  # fmt: skip
     """One row per group, operation and size, or per boundary of two stages and replica."""
     calls: Tables = {"link_expectations": link_expectations, "collectives": collectives, "spans": spans,
-                     "groups": groups, "rank_what_if": rank_what_if}  # fmt: skip
+                     "mean_steps": mean_steps, "groups": groups, "rank_what_if": rank_what_if}  # fmt: skip
     found = [_of(_CALLS, calls), _of(_PIPELINE, {"what_if": what_if})]
     return pa.concat_tables([SCHEMA.empty(), *found]).unify_dictionaries().combine_chunks()
 

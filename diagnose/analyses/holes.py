@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from diagnose.analyses._columns import NO_RANK, Ints, integers, label
+from diagnose.analyses._columns import Ints, integers, label
 from diagnose.analyses._layout import Layout
 from diagnose.analyses.lifetimes import Group, groups
 from diagnose.analyses.memory import mine, own_rows
@@ -58,7 +58,7 @@ def holes(
 
 
 def _moment(moments: list[dict[str, object]], group: Group) -> tuple[str, int] | None:
-    rank = None if group.rank == NO_RANK else group.rank
+    rank = group.known_rank
     states = {
         m["moment"]: m["index"]
         for m in moments
@@ -75,7 +75,7 @@ def _of_group(group: Group, lives: pa.Table, segments: pa.Table, moment: str, st
     rows = rows[np.argsort(-free[rows], kind="stable")]
     alive = (integers(lives["start_index"]) <= state) & (integers(lives["end_index"]) > state)
     place, pinned_bytes, pinned_count, places = _pinned(layout, lives.filter(pa.array(alive)))
-    rank = None if group.rank == NO_RANK else group.rank
+    rank = group.known_rank
     known = place[rows] >= 0
     return SCHEMA.build(
         {

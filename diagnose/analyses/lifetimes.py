@@ -52,6 +52,11 @@ class Group(NamedTuple):
     events: pa.Table
     blocks: pa.Table
 
+    @property
+    def known_rank(self) -> int | None:
+        """The rank as tables hold it; None where no row names one."""
+        return None if self.rank == NO_RANK else self.rank
+
 
 def lifetimes(
     allocations: pa.Table,
@@ -167,7 +172,7 @@ def _table(group: Group, found: _replay.Lives, role: tuple[Ints, np.ndarray, lis
     end_ns = np.where(found.end < n, times[np.minimum(found.end, n)], -1)
     hidden = np.zeros(count, dtype=bool)
     hidden[count - 1 :] = unseen
-    rank = None if group.rank == NO_RANK else group.rank
+    rank = group.known_rank
     return SCHEMA.build(
         {
             "rank": pa.array([rank], pa.int32()).take(pa.array(np.zeros(count, np.int64))),

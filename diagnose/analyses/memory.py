@@ -128,7 +128,7 @@ def _of_group(group: Group, lifetimes: pa.Table, segments: pa.Table | None) -> p
     at = _fullest(allocated)
     by_part = part_totals(lives, n, at)
     times = np.append(-1, integers(group.events["ts_ns"], -1))[at]
-    rank = None if group.rank == NO_RANK else group.rank
+    rank = group.known_rank
     columns = {
         "rank": pa.array([rank] * len(at), pa.int32()),
         "device": np.full(len(at), group.device, np.int32),

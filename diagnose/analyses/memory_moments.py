@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.analyses._allocator_counters import moments_of_counters
-from diagnose.analyses._columns import NO_RANK, flags, integers
+from diagnose.analyses._columns import flags, integers
 from diagnose.analyses._layout import Layout, at_end, at_state, expandable_any
 from diagnose.analyses._memory_messages import complete, devices_of, join, rows_of_messages
 from diagnose.analyses._memory_settings import conflicts, expandable_setting
@@ -121,7 +121,7 @@ def _of_group(group: Group, lives: pa.Table, segments: pa.Table | None) -> list[
 
 def _row(group: Group, moment: str, state: int) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "rank": None if group.rank == NO_RANK else group.rank,
+        "rank": group.known_rank,
         "device": group.device,
         "moment": moment,
         "source": group.source,

@@ -46,10 +46,8 @@ SCHEMA = table(
 )
 
 _CALLS = """
-WITH job AS (
-  SELECT rank, ANY_VALUE(scope) AS scope, ANY_VALUE(mean_ns) AS step_ns, COUNT(*) AS spans FROM spans GROUP BY rank
-), waits AS (  -- groups of one dimension wait side by side: the worst of them is what the job waits
-  SELECT SUM(lost_ns) // (SELECT MAX(spans) FROM job) AS per_step_ns FROM (
+WITH waits AS (  -- groups of one dimension wait side by side: the worst of them is what the job waits
+  SELECT SUM(lost_ns) // (SELECT MAX(spans_count) FROM mean_steps) AS per_step_ns FROM (
     SELECT MAX(lost_ns) AS lost_ns FROM (
       SELECT a.step, a.dim, a."group", SUM(a.exposed_late_ns) AS lost_ns
       FROM arrivals AS a SEMI JOIN spans AS s ON s.step IS NOT DISTINCT FROM a.step
@@ -64,9 +62,9 @@ WITH job AS (
 ), blame AS (
   SELECT MAX(l.blamed_ratio) AS blamed_ratio, ARG_MAX(l.rank, l.blamed_ns) AS rank,
     COUNT(*) FILTER (l.last_count > 0) AS ranks_count, SUM(l.last_count)::BIGINT AS judged_count,
-    ANY_VALUE(job.scope) AS scope, (SELECT MAX(step_ns) FROM job) AS step_ns,
+    ANY_VALUE(job.scope) AS scope, (SELECT MAX(step_ns) FROM mean_steps) AS step_ns,
     LIST(l.rank ORDER BY l.rank) FILTER (l.last_count > 0) AS ranks
-  FROM late_ranks AS l JOIN job USING (rank) HAVING COUNT(*) > 0
+  FROM late_ranks AS l JOIN mean_steps AS job USING (rank) HAVING COUNT(*) > 0
 )
 SELECT scope, step_ns, LEAST(per_step_ns, step_ns)::BIGINT AS waits_ns,
   CASE WHEN gain_ns IS NOT NULL THEN GREATEST(LEAST(gain_ns, step_ns), 0) END AS gain_ns, rank, ranks, ranks_count,
@@ -79,15 +77,17 @@ FROM blame, waits, gain
 
 def uneven_work(  # noqa: PLR0913, PLR0917  (one parameter per table)
     late_ranks: pa.Table | None = None, arrivals: pa.Table | None = None, spans: pa.Table | None = None,
-    rank_what_if: pa.Table | None = None, expert_balance: pa.Table | None = None, series: pa.Table | None = None,
-    stage_work: pa.Table | None = None, what_if: pa.Table | None = None,
+    mean_steps: pa.Table | None = None, rank_what_if: pa.Table | None = None, expert_balance: pa.Table | None = None,
+    series: pa.Table | None = None, stage_work: pa.Table | None = None, what_if: pa.Table | None = None,
 ) -> pa.Table:  # fmt: skip
     """At most one row per kind of evidence."""
     rows: list[dict[str, Any]] = []
-    if late_ranks is not None and arrivals is not None and spans is not None and rank_what_if is not None:
+    given = {"late_ranks": late_ranks, "arrivals": arrivals, "spans": spans, "mean_steps": mean_steps,
+             "rank_what_if": rank_what_if}  # fmt: skip
+    known = {name: table for name, table in given.items() if table is not None}
+    if len(known) == len(given):
         balance = experts.SCHEMA.empty() if expert_balance is None else expert_balance
-        given = {"late_ranks": late_ranks, "arrivals": arrivals, "spans": spans, "rank_what_if": rank_what_if}
-        with sql.over(**given, experts=balance) as connection:
+        with sql.over(**known, experts=balance) as connection:
             found = connection.sql(_CALLS)
             rows += [{"evidence": "calls", **dict(zip(found.columns, row, strict=True))} for row in found.fetchall()]
     rows += _of_steps(series) if series is not None else []

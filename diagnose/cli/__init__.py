@@ -6,7 +6,6 @@ when some input was unusable. Heavy imports sit inside the commands, so that `--
 
 from __future__ import annotations
 
-import ctypes
 import io
 import os
 import sys
@@ -16,9 +15,6 @@ import typer
 from diagnose.cli import attach, doctor, launch, lint, plan, query, rules, run
 from diagnose.cli._version import show_version
 from diagnose.errors import DiagnoseError
-
-_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of glibc's malloc.h
-_LARGE_BYTES = 1 << 20
 
 app = typer.Typer(
     name="diagnose",
@@ -38,7 +34,6 @@ for _module in (run, lint, plan, query, rules, attach, doctor):
 def main() -> None:
     """Entry point of the `diagnose` command."""
     sys.meta_path.insert(0, _WithoutPandas)
-    _return_freed_memory()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a file name or a kernel in a script that this locale cannot print
             stream.reconfigure(errors="replace")
@@ -53,15 +48,6 @@ def main() -> None:
     except KeyboardInterrupt:
         print("diagnose: interrupted", file=sys.stderr)
         sys.exit(130)
-
-
-def _return_freed_memory() -> None:
-    """Let glibc map each large array on its own, so that freeing it gives the memory back.
-
-    Left alone it raises that threshold to 32 MiB as such arrays are freed, and keeps them: a tenth of the peak.
-    """
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
-        libc.mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 class _WithoutPandas:

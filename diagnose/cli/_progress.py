@@ -1,10 +1,12 @@
-"""A progress bar on stderr with MB/s and time left; silent where stderr is no terminal or the work is short."""
+"""Reading inputs: a progress bar on stderr with MB/s and time left; silent without a terminal or where it is short."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from diagnose.cli import _memory
 
 SHORT_BYTES = 2 << 20
 """Inputs below this are read before a bar could be seen."""
@@ -13,6 +15,7 @@ SHORT_BYTES = 2 << 20
 @contextmanager
 def reading(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """Yield a callback for (bytes read, bytes in all), or None where nothing should be shown."""
+    _memory.return_freed()
     if quiet or not sys.stderr.isatty():
         yield None
         return

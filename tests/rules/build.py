@@ -34,11 +34,13 @@ def table(name: str, rows: list[Row]) -> pa.Table:
 
 
 def tables(**rows: list[Row]) -> Tables:
-    """Every table, empty but for the given rows; `reductions` follow from `collectives` as in the product."""
+    """Every table, empty but for the given rows; `reductions` and `mean_steps` follow as in the product."""
     made = {name: schema.empty() for name, schema in schemas().items()}
     made |= {name: table(name, given) for name, given in rows.items()}
     if "reductions" not in rows:
         made["reductions"] = reductions(made["collectives"])
+    if "mean_steps" not in rows:
+        made["mean_steps"] = mean_steps(made["spans"])
     return made
 
 
@@ -87,7 +89,7 @@ def rule(rule_id: str) -> Rule:
 
 def outcome(rule_id: str, given: Tables, **params: Any) -> Outcome:
     """What comes of one rule on tables that hold no more than it needs."""
-    given = given | {"mean_steps": mean_steps(given["spans"])}
+    given = given | {"mean_steps": mean_steps(given["spans"])}  # tests exchange the spans of finished tables
     needed = {name: given[name] for name in rule(rule_id).needs} | {"spans": given["spans"]}
     (result,) = engine.evaluate([rule(rule_id)], needed, {f"{rule_id}.{k}": v for k, v in params.items()})
     assert result.status != "failed", result.reason

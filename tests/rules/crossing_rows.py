@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.analyses.crossings import crossings
-from diagnose.analyses.mean_steps import mean_steps
 from diagnose.schema import Tables
 from tests.rules.build import MS, call, spans, step, tables
 
@@ -26,9 +25,8 @@ def group(dim: str, size: int = 16, nodes: int | None = 2, **more: Any) -> dict[
 
 def judged(**given: Any) -> Tables:
     found = tables(**given)
-    derived = crossings(
-        found["groups"], found["collectives"], found["spans"], mean_steps(found["spans"]), found["settings"]
-    )
+    needed = ("groups", "collectives", "spans", "mean_steps", "settings")
+    derived = crossings(*(found[name] for name in needed))
     return {**found, "crossings": derived}
 
 

@@ -18,7 +18,7 @@ def turns(*rows, **more):
     passed_on = {**late_calls[0], "inherited": True, "exposed_late_ns": 50 * MS}
     unclear = {**late_calls[0], "last_rank": None, "exposed_late_ns": 50 * MS}
     found = {**job(*rows), "arrivals": table("arrivals", [*late_calls, passed_on, unclear]), **more}
-    needed = ("late_ranks", "arrivals", "spans", "rank_what_if", "expert_balance")
+    needed = ("late_ranks", "arrivals", "spans", "mean_steps", "rank_what_if", "expert_balance")
     return {**found, "uneven_work": uneven_work(**{name: found[name] for name in needed})}
 
 

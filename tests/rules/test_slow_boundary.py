@@ -21,7 +21,7 @@ def job(*rows, **more):
         groups=[{"group": "slow", "ranks": [2, 3]}],
         **more,
     )
-    needed = ("link_expectations", "collectives", "spans", "groups", "rank_what_if", "what_if")
+    needed = ("link_expectations", "collectives", "spans", "mean_steps", "groups", "rank_what_if", "what_if")
     return {**found, "boundaries": boundaries(**{name: found[name] for name in needed})}
 
 

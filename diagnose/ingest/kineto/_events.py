@@ -137,12 +137,12 @@ class Events:
         is_old = self._survey.is_old
         if is_old:
             self._survey.modernise(slices)
-        pending = [self._parser.begin_parse(*lot) for lot in chosen]
+        pending = [self._parser.begin(self._parser.parse, *lot) for lot in chosen]
         self._record_last()
         found = [each.result() for each in pending]
         if not is_old and self._survey.meets_old_spelling(zip((lot for lot, _ in chosen), found, strict=True)):
             self._survey.modernise(slices)
-            pending = [self._parser.begin_parse(*lot) for lot in chosen]
+            pending = [self._parser.begin(self._parser.parse, *lot) for lot in chosen]
             found = [each.result() for each in pending]
         parsed = []
         for (shape, rows), columns in zip(lots, found, strict=True):

@@ -11,6 +11,7 @@ from typing import Any
 
 from diagnose.ingest.kineto._faults import Faults
 from diagnose.ingest.kineto._repair import repair, tidy
+from diagnose.ingest.kineto._scan import LONGEST_TOKEN
 
 Header = dict[str, Any]
 
@@ -18,7 +19,6 @@ _DECODER = json.JSONDecoder(strict=False)
 _EVENTS = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
 _FIRST_EVENT = re.compile(rb'\[\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts)"\s*:)')
 _KEY = re.compile(r'"([^"\\]{1,80})"\s*:\s*')
-_LONGEST_TOKEN = 10  # bytes, of a word and of an escaped character
 _SPLICE = re.compile(r"\}\s*(?=[{\[])")
 
 PROFILER_FLAGS = ("with_stack", "record_shapes", "profile_memory", "with_modules", "with_flops")
@@ -55,7 +55,7 @@ def parse_tail(text: bytes, offset: int, final: bool, faults: Faults) -> tuple[H
         return _clean(value), lead + end - 1
     except json.JSONDecodeError as error:
         cut = error.pos >= len(opened.rstrip()) or error.msg.startswith("Unterminated")
-        if not final and (cut or error.pos >= len(opened) - _LONGEST_TOKEN):
+        if not final and (cut or error.pos >= len(opened) - LONGEST_TOKEN):
             return None
     except RecursionError:
         cut = False

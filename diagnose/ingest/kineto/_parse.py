@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import duckdb
 import numpy as np
@@ -25,6 +25,7 @@ from diagnose.ingest.kineto._cut import Indices
 from diagnose.ingest.kineto._stream import Bytes
 
 Spec = dict[str, object]
+Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 TEXT, INT, REAL, JSON = "VARCHAR", "BIGINT", "DOUBLE", "JSON"
@@ -136,13 +137,9 @@ class Parser:
         self._local = threading.local()
         self._pool = _pool(os.getpid())
 
-    def begin(self, work: Callable[[], Result]) -> Future[Result]:
-        """Do some work beside the parsing."""
-        return self._pool.submit(work)
-
-    def begin_parse(self, slices: Slices, spec: Spec) -> Future[pa.StructArray]:
-        """`parse` beside other work."""
-        return self._pool.submit(self.parse, slices, spec)
+    def begin(self, work: Callable[Given, Result], *given: Given.args, **named: Given.kwargs) -> Future[Result]:
+        """Do some work beside other work: `parse` a lot, or prepare the next."""
+        return self._pool.submit(work, *given, **named)
 
     def parse(self, slices: Slices, spec: Spec) -> pa.StructArray:
         """The keys of `spec` for each slice, in order; a null struct where a slice is not valid JSON."""

@@ -25,7 +25,7 @@ _ANOTHER_EVENT = re.compile(r'[^\s:\[{(]\s*(\{\s*"(?:ph|name|cat|pid|tid|ts|dur|
 _AFTER_ARRAY = re.compile(r'\s*(?:,\s*"[^"]+"\s*:|,?\s*\}|,?\s*\Z|[\[{\0])')
 _LOOK_AHEAD = 4096
 _WORDS = ("null", "true", "false", "NaN", "Infinity", "-Infinity")
-_LONGEST_TOKEN = 10  # bytes, of a word and of an escaped character
+LONGEST_TOKEN = 10  # bytes, of a word and of an escaped character
 _FIRST_PIECE = 1 << 14  # characters; what a failed decoding costs grows with the text it is given
 _END_OF_ARRAY = re.compile(r'\}\s*,?\s*\](?=\s*(?:,\s*"[^"]+"\s*:|\}\s*(?:[\[{]|\Z)|\Z))')
 
@@ -123,10 +123,10 @@ class Scanner:
 
     def _is_cut(self, error: json.JSONDecodeError, pos: int) -> bool:
         """Whether all is valid to the last byte of the file, so what looks like events in it stands in a text."""
-        left = self._text[pos : min(self._end, pos + _LONGEST_TOKEN)]
+        left = self._text[pos : min(self._end, pos + LONGEST_TOKEN)]
         return (
             error.msg.startswith("Unterminated")
-            or (error.msg.startswith("Invalid \\u") and pos + _LONGEST_TOKEN > self._end)
+            or (error.msg.startswith("Invalid \\u") and pos + LONGEST_TOKEN > self._end)
             or any(word.startswith(left) for word in _WORDS)
         )
 
